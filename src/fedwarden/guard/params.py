@@ -1,4 +1,4 @@
-"""The parameters of a model as NVIDIA FLARE passes them: arrays, tensors, numbers, or references to a file on disk."""
+"""A model's parameters by name, as engines pass them: arrays, tensors, numbers, or references to a file on disk."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..core.notes import Note
-from ..guard.arrays import BUFFERS, Converted, Unfit, cast, check_names, fitted, measured_ranges, spelt
 from ..models.trial import VARIANCE
+from .arrays import BUFFERS, Converted, Unfit, cast, check_names, fitted, measured_ranges, spelt
 
 Arrays = dict[str, NDArray[Any]]
-Params = Mapping[str, Any]  # of a model, as NVIDIA FLARE holds them
+Params = Mapping[str, Any]  # of a model, as the engine holds them
 ROUNDING = 1e-5  # of a variance: a difference in float32 that is added again is off by less
 NUMBERS = (bool, int, float, np.generic, np.ndarray)
 
@@ -71,7 +71,7 @@ def read_all(params: Any) -> Arrays:
 
 @dataclass(frozen=True)
 class Slot:
-    """One parameter of the model: what every site's must be like, and what NVIDIA FLARE expects in its place.
+    """One parameter of the model: what every client's must be like, and what the engine expects in its place.
 
     ``dtype`` is NumPy's; ``kind`` is a torch dtype for a tensor, else ``"array"`` or ``"number"``.
     """
@@ -92,7 +92,7 @@ class Slot:
         return math.prod(self.shape)
 
     def settle(self, array: NDArray[Any]) -> NDArray[Any]:
-        """A site's array in the dtype of the model, or :class:`Unfit`."""
+        """A client's array in the dtype of the model, or :class:`Unfit`."""
         try:
             if array.shape != self.shape:
                 raise Unfit.of("array_shape", shape=array.shape, expected=self.shape)
@@ -101,7 +101,7 @@ class Slot:
             raise Unfit(Note.of("array", array=self.name, cause=error.note)) from error
 
     def wrap(self, values: NDArray[Any]) -> Any:
-        """New values in the form that NVIDIA FLARE had the old ones in."""
+        """New values in the form that the engine had the old ones in."""
         array = np.asarray(cast(values, self.dtype)).reshape(self.shape)
         if isinstance(self.kind, torch.dtype):
             return torch.from_numpy(array.copy()).to(self.kind)
@@ -110,7 +110,7 @@ class Slot:
 
 @dataclass(frozen=True)
 class Form:
-    """The parameters that the sites of a round send, in the order of their flat form."""
+    """The parameters that the clients of a round send, in the order of their flat form."""
 
     slots: tuple[Slot, ...]
     buffers: tuple[str, ...] = BUFFERS
@@ -133,7 +133,7 @@ class Form:
         return measured_ranges(self.slots, self.buffers)
 
     def settle(self, arrays: Arrays) -> tuple[list[NDArray[Any]], Converted]:
-        """A site's arrays in order and dtypes of the model, and what was converted; :class:`Unfit` if they differ."""
+        """A client's arrays in order and dtypes of the model, and what was converted; :class:`Unfit` if they differ."""
         check_names(self.names, arrays)
         layers = [slot.settle(arrays[slot.name]) for slot in self.slots]
         pairs = [(arrays[slot.name].dtype, slot.dtype) for slot in self.slots]
@@ -173,7 +173,7 @@ class Form:
 
 
 def negative_variance(layers: Sequence[NDArray[Any]], form: Form, base: Arrays | None) -> Note | None:
-    """Why a site's arrays cannot be let in where a variance among them is below zero.
+    """Why a client's arrays cannot be let in where a variance among them is below zero.
 
     ``base`` is given where they are differences, and added first; below zero is then more than rounding explains.
     """
