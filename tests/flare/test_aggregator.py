@@ -510,4 +510,5 @@ def test_what_cannot_be_used_is_told_when_the_job_is_made():
         GuardedAggregator(shares={"site-1": 2.0})
     assert GuardedAggregator(fw.Warden.preset("pid_made")).warden == ""
     assert GuardedAggregator("pid_made", {"k": 3.0}).service.guard.watches[0].rule.k == 3.0
-    assert repr(GuardedAggregator(aggregator={"name": "trimmed_mean", "b": 1}).service.guard).endswith("'trimmed_mean')")
+    trimmed = GuardedAggregator(aggregator={"name": "trimmed_mean", "b": 1})
+    assert repr(trimmed.service.guard).endswith("'trimmed_mean')")

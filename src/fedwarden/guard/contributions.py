@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from ..core.notes import Note
 from ..core.reported import BYTES, SECONDS, joined, told
 from ..core.stats import Weights, number
-from ..core.types import NO_WORD, Cohort, Outcome, Rejection, Reported, RoundRecord, Word
+from ..core.types import NO_WORD, Cohort, Outcome, Rejection, Reported, RoundRecord, Word, name_fault
 from ..core.words import printable
 from ..models.trial import examine
 from .admission import cohort_of, count_fault, read_each
@@ -26,6 +26,14 @@ from .warden import Warden
 
 SCALARS = (bool, int, float, np.bool_, np.integer, np.floating)
 TYPES = {True: "whole models (FULL)", False: "differences (DIFF)"}
+
+
+def usable(name: str) -> str:
+    """A client's name as it can be written to disk, or :class:`Unfit`."""
+    name = name.encode("utf-8", "backslashreplace").decode("utf-8")  # half a character cannot be
+    if fault := name_fault(name):
+        raise Unfit(fault)
+    return name
 
 
 @dataclass(frozen=True, eq=False)

@@ -93,8 +93,13 @@ class Service:
         weigh_by: str,
         software: Mapping[str, str],
         log: Log,
+        keeps_model: bool = False,
     ) -> None:
-        """``software`` are versions that the run records, and ``weigh_by`` names what clients are weighed by."""
+        """``software`` are versions that the run records, and ``weigh_by`` names what clients are weighed by.
+
+        With ``keeps_model`` checkpoints have the model too, for an engine that keeps none.
+        """
+        self.keeps_model = keeps_model
         self.engine, self.settings, self.guard, self.log = engine, settings, guard, log
         self.strategy, self.weigh_by, self.software = strategy, weigh_by, software
         self.planned = 0  # rounds, as far as the server tells
@@ -127,8 +132,6 @@ class Service:
             return _unchanged(whole, sent)
         if made.params is None:
             return _unchanged(whole, sent)
-        if whole:
-            self.last = made.params
         return Answer(whole, made.params, made.metrics)
 
     def close(self, state: str = "done", error: str = "") -> None:
@@ -166,10 +169,12 @@ class Service:
         if not came and sent is None:
             note = Note.of("no_usable_reply", rejected=len(refused))
             return Made(self._keep(idle_round(self.done + 1, came, refused, note)))
-        form = form_of(came, sent, self.settings.buffers)
-        self._begin(form, name)
+        form = self.form(came, sent)
+        self.begin(form, name)
         known = self.guard.excluded
         made = play(self.guard, came, refused, form, whole, sent, self.done + 1, self._hear())
+        if whole and made.params is not None:
+            self.last = made.params
         self._keep(made.record, known)
         return made
 
@@ -193,7 +198,11 @@ class Service:
         with suppress(Exception):
             self._keep(idle_round(self.done + 1, came, refused, note))
 
-    def _begin(self, form: Form, name: Callable[[], str]) -> None:
+    def form(self, came: Sequence[Contribution], sent: Params | None) -> Form:
+        """The parameters that a round is about."""
+        return form_of(came, sent, self.settings.buffers)
+
+    def begin(self, form: Form, name: Callable[[], str]) -> None:
         """Start the run's record, or continue it; a run that cannot be recorded is guarded all the same."""
         if self.begun:
             return
@@ -206,6 +215,7 @@ class Service:
                 self.guard.keep_secret(journal.secret)
                 if journal.state is not None:
                     self.guard.load_state_dict(journal.state["warden"])
+                    self.last = journal.state.get("model")
                     self.done = int(journal.state["round"])
                     self.log.info(f"fedwarden: run {journal.recorder.run} continues after round {self.done}")
                 return
@@ -244,11 +254,15 @@ class Service:
         self.record = record = replace(record, metrics={**record.metrics, **tally(record)})
         if self.journal is not None:
             try:
-                self.journal.recorder.commit(record, lambda: {"round": record.round, "warden": self.guard.remembered()})
+                self.journal.recorder.commit(record, self._state)
                 self.journal.recorder.send()
             except Exception as error:
                 self.warn(f"round {record.round} is not recorded: {reason(error)}")
         return self.record
+
+    def _state(self) -> dict[str, Any]:
+        found = {"round": self.done, "warden": self.guard.remembered()}
+        return {**found, "model": self.last} if self.keeps_model and self.last else found
 
     def _said(self, round: int) -> Sequence[Note]:
         with suppress(Exception):

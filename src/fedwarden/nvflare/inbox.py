@@ -7,9 +7,8 @@ from typing import Any
 
 from nvflare.app_common.abstract.fl_model import FLModel, ParamsType
 
-from ..core.types import name_fault
 from ..guard.arrays import Unfit
-from ..guard.contributions import Contribution
+from ..guard.contributions import Contribution, usable
 
 UNKNOWN = "unknown"
 
@@ -24,10 +23,7 @@ def site_of(model: Any) -> str:
     name = meta.get("client_name") if isinstance(meta, Mapping) else None
     if not isinstance(name, str) or not name:
         return UNKNOWN
-    name = name.encode("utf-8", "backslashreplace").decode("utf-8")  # half a character cannot be written to disk
-    if fault := name_fault(name):
-        raise Unfit(fault)
-    return name
+    return usable(name)
 
 
 def contribution(site: str, model: Any, key: str) -> Contribution:
