@@ -58,7 +58,7 @@ def folder(monkeypatch, tmp_path):
 def federation(rounds, guarded=True, **options):
     """A server of APPFL and its clients; the server of a guarded one is changed in three lines."""
     train = {
-        "trainer": "VanillaTrainer", "mode": "epoch", "num_local_epochs": 5, "optim": "SGD",
+        "trainer": "VanillaTrainer", "mode": "epoch", "num_local_epochs": 3, "optim": "SGD",
         "optim_args": {"lr": 0.3}, "loss_fn_path": "loss.py", "loss_fn_name": "CrossEntropyLoss",
         "train_batch_size": 32, "train_data_shuffle": True, "do_validation": False, "optimize_memory": False, "device": "cpu",
         "metric_path": "metric.py", "metric_name": "accuracy",
@@ -118,8 +118,8 @@ def accuracy(params):
 
 
 def test_three_of_ten_that_flip_labels_are_left_out_by_name_and_the_model_learns():
-    plain = accuracy(play(*federation(15, guarded=False)))
-    server, clients = federation(15, client_weights_mode="sample_size", run_name="digits")
+    plain = accuracy(play(*federation(8, guarded=False)))
+    server, clients = federation(8, client_weights_mode="sample_size", run_name="digits")
     guarded = accuracy(play(server, clients))
     server.aggregator.close()
     print(f"FedAvg {plain:.3f}, guarded {guarded:.3f}")
@@ -127,7 +127,7 @@ def test_three_of_ten_that_flip_labels_are_left_out_by_name_and_the_model_learns
     assert plain < guarded - 0.1
     with Ledger() as ledger:
         (run,) = ledger.runs()
-        last = ledger.record(run.id, 15)
+        last = ledger.record(run.id, 8)
     assert (run.name, run.engine, run.state) == ("digits", "appfl", "done")
     assert {c for c, w in zip(last.client_ids, last.weights, strict=True) if w == 0} | set(last.excluded) == set(FLIP)
     assert set(RoundStory(last).in_doubt) | set(last.excluded) == set(FLIP)
@@ -192,14 +192,14 @@ def test_threads_of_a_server_share_one_ledger():
 
 
 def test_a_server_that_is_started_again_goes_on_with_the_guard_and_the_model():
-    server, clients = federation(6, resume=True)
-    before = play(server, clients, rounds=3)
+    server, clients = federation(4, resume=True)
+    before = play(server, clients, rounds=2)
     memory = server.aggregator.service.guard.remembered()["tests"]
     server.aggregator.close("interrupted")
-    again, _ = federation(6, resume=True)
+    again, _ = federation(4, resume=True)
     after = again.get_parameters(serial_run=True)
     assert all(torch.equal(before[name], after[name]) for name in before)
-    assert again.aggregator.service.done == 3
+    assert again.aggregator.service.done == 2
     assert str(again.aggregator.service.guard.remembered()["tests"]) == str(memory)
     again.aggregator.close()
 
