@@ -2,7 +2,7 @@
 
 python benchmarks/gigabytes.py                          774 M parameters, 25 GB of files, some minutes, two cores
 python benchmarks/gigabytes.py --parameters 8e6         the same at a hundredth of the size
-python benchmarks/gigabytes.py --folder /big --shards   files elsewhere; also over two Ray workers
+python benchmarks/gigabytes.py --folder /big            files elsewhere
 
 The process that folds is measured: RssAnon is what it has allocated and the system cannot drop, and VmHWM adds the
 pages of files that it has read, which the system may drop at any time. The bar of 9.3 GB, three models in float32, is
@@ -113,16 +113,16 @@ class Peak:
             time.sleep(0.02)
 
 
-def second_round(preset: str, cohort: Callable[[int], fw.Cohort]) -> tuple[Callable[[], Any], fw.Warden]:
+def second_round(preset: str, cohort: Callable[[int], fw.Cohort]) -> Callable[[], Any]:
     """A guard that has seen one round of small rows, and its next round of these."""
     warden = fw.Warden.preset(preset, secret=1)
     few = np.stack([next(numbers(1 << 16, i)) for i in range(HALF + SINGLE)])
     names = [str(i) for i in range(HALF + SINGLE)]
     warden.step(fw.Cohort(1, names, fw.Updates.of(few), np.full(len(names), 10.0)))
-    return lambda: warden.step(cohort(2)), warden
+    return lambda: warden.step(cohort(2))
 
 
-def child(case: str, paths: list[Path], out: Path) -> None:
+def child(case: str, paths: list[Path]) -> None:
     """One case in a process of its own: seconds, and gigabytes at the peak."""
     torch.set_num_threads(2)
     names = [str(path.stem) for path in paths]
@@ -130,10 +130,11 @@ def child(case: str, paths: list[Path], out: Path) -> None:
     if case in BARS:
         d = len(np.load(paths[0], mmap_mode="r"))
         model = torch.zeros(d)  # the global model is held beside the rows
-        rows: Callable[[int], fw.Cohort] = lambda t: fw.Cohort(
-            t, names, fw.Updates.open(paths), np.full(len(paths), 10.0), model
-        )
-        work, _ = second_round(case, rows)
+
+        def rows(round: int) -> fw.Cohort:
+            return fw.Cohort(round, names, fw.Updates.open(paths), np.full(len(paths), 10.0), model)
+
+        work = second_round(case, rows)
     else:
         work = {"read": lambda: read(paths), "mean": lambda: mean(paths), "products": lambda: products(paths)}[case]
     with Peak() as peak:
@@ -153,15 +154,19 @@ def main() -> None:
     if options.child:
         case, folder = options.child
         paths = [Path(folder) / f"{i}.npy" for i in range(HALF + SINGLE)]
-        return child(case, paths, Path(folder))
+        return child(case, paths)
     d = int(options.parameters)
     with tempfile.TemporaryDirectory(dir=options.folder) as folder:
         paths = write(Path(folder), d)
         size = sum(path.stat().st_size for path in paths)
-        print(f"{machine()}\n{d:,} parameters, {HALF} clients in float16 and {SINGLE} in float32, {size / 1e9:.1f} GB\n")
+        print(
+            f"{machine()}\n{d:,} parameters, {HALF} clients in float16 and {SINGLE} in float32, {size / 1e9:.1f} GB\n"
+        )
         rows, floor = [], 0.0
         for case in ("read", "mean", "products", "pid_made", "auto"):
-            done = subprocess.run([sys.executable, __file__, "--child", case, folder], check=True, stdout=subprocess.PIPE, text=True)
+            done = subprocess.run(
+                [sys.executable, __file__, "--child", case, folder], check=True, stdout=subprocess.PIPE, text=True
+            )
             time_, anonymous, most, weights = done.stdout.splitlines()[-1].split("\t")
             floor = floor or float(time_)
             bar = at_most(float(time_) / floor, BARS.get(case)), at_most(float(most), 12 * d / 1e9, " GB")

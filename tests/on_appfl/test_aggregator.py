@@ -1,5 +1,6 @@
-"""The guard in APPFL: its own agents, scheduler and trainer, on digits; `make appfl` runs this in an own environment."""
+"""The guard in APPFL: its own agents, scheduler and trainer, on digits; `make appfl` runs this."""
 
+import gc
 import threading
 
 import numpy as np
@@ -18,6 +19,7 @@ from fedwarden.core.errors import ConfigError
 from fedwarden.store.ledger import Ledger
 from fedwarden.store.story import RoundStory
 
+gc.freeze()  # APPFL collects garbage for every client, and what it imports is large
 N, FLIP = 10, ("0", "1", "2")
 FILES = {
     "guard.py": "from fedwarden.appfl import GuardedAggregator\n",
@@ -58,9 +60,10 @@ def folder(monkeypatch, tmp_path):
 def federation(rounds, guarded=True, **options):
     """A server of APPFL and its clients; the server of a guarded one is changed in three lines."""
     train = {
-        "trainer": "VanillaTrainer", "mode": "epoch", "num_local_epochs": 3, "optim": "SGD",
+        "trainer": "VanillaTrainer", "mode": "epoch", "num_local_epochs": 5, "optim": "SGD",
         "optim_args": {"lr": 0.3}, "loss_fn_path": "loss.py", "loss_fn_name": "CrossEntropyLoss",
-        "train_batch_size": 32, "train_data_shuffle": True, "do_validation": False, "optimize_memory": False, "device": "cpu",
+        "train_batch_size": 32, "train_data_shuffle": True, "do_validation": False, "device": "cpu",
+        "optimize_memory": False,
         "metric_path": "metric.py", "metric_name": "accuracy",
     }  # fmt: skip
     model = {"model_path": "model.py", "model_name": "Net"}
@@ -72,7 +75,8 @@ def federation(rounds, guarded=True, **options):
     config = {
         "client_configs": {"train_configs": train, "model_configs": {**model}},
         "server_configs": {
-            "scheduler": "SyncScheduler", "num_clients": N, "optimize_memory": False, "scheduler_kwargs": {"optimize_memory": False}, "num_global_epochs": rounds, "aggregator": "FedAvgAggregator",
+            "scheduler": "SyncScheduler", "num_clients": N, "num_global_epochs": rounds, "optimize_memory": False,
+            "aggregator": "FedAvgAggregator", "scheduler_kwargs": {"optimize_memory": False},
             **(own if guarded else {}),
         },
     }  # fmt: skip
@@ -118,8 +122,8 @@ def accuracy(params):
 
 
 def test_three_of_ten_that_flip_labels_are_left_out_by_name_and_the_model_learns():
-    plain = accuracy(play(*federation(8, guarded=False)))
-    server, clients = federation(8, client_weights_mode="sample_size", run_name="digits")
+    plain = accuracy(play(*federation(12, guarded=False)))
+    server, clients = federation(12, client_weights_mode="sample_size", run_name="digits", options={"alike": True})
     guarded = accuracy(play(server, clients))
     server.aggregator.close()
     print(f"FedAvg {plain:.3f}, guarded {guarded:.3f}")
@@ -127,7 +131,7 @@ def test_three_of_ten_that_flip_labels_are_left_out_by_name_and_the_model_learns
     assert plain < guarded - 0.1
     with Ledger() as ledger:
         (run,) = ledger.runs()
-        last = ledger.record(run.id, 8)
+        last = ledger.record(run.id, 12)
     assert (run.name, run.engine, run.state) == ("digits", "appfl", "done")
     assert {c for c, w in zip(last.client_ids, last.weights, strict=True) if w == 0} | set(last.excluded) == set(FLIP)
     assert set(RoundStory(last).in_doubt) | set(last.excluded) == set(FLIP)
@@ -167,7 +171,7 @@ def test_what_one_client_sends_costs_it_the_round_and_nobody_else(bad):
     new = made.aggregate(models, **told)
     record = made.service.record
     assert [r.client_id for r in record.rejected] == ["odd"]
-    assert record.client_ids == tuple("012345")
+    assert {c for c, w in zip(record.client_ids, record.weights, strict=True) if w > 0} == set("012345")
     assert record.reported["train/loss"] == {"0": 0.5}
     honest = torch.stack([models[i]["w"] for i in range(6)])
     assert honest.min() < new["w"].mean() < honest.max()

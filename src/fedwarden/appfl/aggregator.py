@@ -12,7 +12,7 @@ from functools import partial
 from importlib.metadata import version
 from queue import SimpleQueue
 from threading import Thread
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 from appfl.algorithm.aggregator import BaseAggregator
 from appfl.misc.utils import create_instance_from_file, run_function_from_file
@@ -20,7 +20,7 @@ from omegaconf import DictConfig, OmegaConf
 from torch import Tensor
 from torch.nn import Module
 
-from ..core.errors import ConfigError, one_of
+from ..core.errors import ConfigError
 from ..core.registry import check_options, parameters
 from ..core.types import Rejection
 from ..core.words import short
@@ -30,7 +30,7 @@ from ..guard.params import Params
 from ..guard.service import Log, Service, Settings
 
 ENGINE = "appfl"
-Mode = Literal["equal", "sample_size"]
+MODES = ("equal", "sample_size")
 T = TypeVar("T")
 
 
@@ -53,7 +53,8 @@ class Options(Settings):
     secure_agg_client_weights_mode: str = ""
 
     def __post_init__(self) -> None:
-        one_of("client_weights_mode", self.client_weights_mode, Mode)
+        if self.client_weights_mode not in MODES:
+            raise ConfigError(f"client_weights_mode is 'equal' or 'sample_size'; got {self.client_weights_mode!r:.60}")
         if self.gradient_based:
             raise ConfigError("the guard takes whole models, not gradients: set send_gradient: false in train_configs")
         if self.use_secure_agg:

@@ -92,10 +92,12 @@ class Slot:
         return math.prod(self.shape)
 
     def settle(self, array: NDArray[Any]) -> NDArray[Any]:
-        """A client's array in the dtype of the model, or :class:`Unfit`."""
+        """A client's array in the dtype of the model, or :class:`Unfit`; narrower floats stay as they are."""
         try:
             if array.shape != self.shape:
                 raise Unfit.of("array_shape", shape=array.shape, expected=self.shape)
+            if array.dtype.kind == self.dtype.kind == "f" and array.dtype.itemsize < self.dtype.itemsize:
+                return array
             return fitted(array, self.dtype)
         except Unfit as error:
             raise Unfit(Note.of("array", array=self.name, cause=error.note)) from error
