@@ -3,9 +3,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PEERS := .venv-peers
+APPFL := .venv-appfl
 PARALLEL := -n auto --maxprocesses 4
 
-.PHONY: setup demo test slow test-all browser lint docs wheel bench peers clean
+.PHONY: setup demo test slow test-all browser lint docs wheel bench peers appfl clean
 
 setup: $(STAMP)
 
@@ -65,5 +66,15 @@ $(PEERS)/.installed: benchmarks/peers-requirements.txt constraints.txt
 	$(PEERS)/bin/pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps -e . -e ./research
 	@touch $@
 
+appfl: $(APPFL)/.installed
+	$(APPFL)/bin/python -m pytest tests/on_appfl
+
+$(APPFL)/.installed: pyproject.toml constraints.txt
+	test -x $(APPFL)/bin/python || $(PYTHON) -m venv $(APPFL)
+	$(APPFL)/bin/pip install --quiet --disable-pip-version-check $$(grep '^torch==' constraints.txt)
+	$(APPFL)/bin/pip install --quiet --disable-pip-version-check hatchling editables
+	$(APPFL)/bin/pip install --quiet --disable-pip-version-check --no-build-isolation $$(grep '^torch==' constraints.txt) pytest hypothesis -e '.[appfl]'
+	@touch $@
+
 clean:
-	rm -rf $(VENV) $(PEERS) .venv-wheel dist site .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(PEERS) $(APPFL) .venv-wheel dist site .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -3,5 +3,7 @@
 from __future__ import annotations
 
 import os
+from importlib.util import find_spec
 
+collect_ignore_glob = [] if find_spec("appfl") else ["src/fedwarden/appfl/*"]  # read for doctests
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # read when torch is loaded, and by every process started later

@@ -346,7 +346,7 @@ def test_an_error_of_the_guard_keeps_the_model_and_is_in_the_ledger(kind, monkey
     combine(aggregator, crowd(kind))
     aggregator.reset_stats()
     show(aggregator, model())
-    monkeypatch.setattr(aggregator.guard, "step", lambda *_: 1 / 0)
+    monkeypatch.setattr(aggregator.service.guard, "step", lambda *_: 1 / 0)
     made = combine(aggregator, crowd(kind))
     assert made.params_type == kind
     close(FLModelUtils.update_model(FLModel(params=model()), made).params, model())
@@ -359,7 +359,7 @@ def test_an_error_of_the_guard_keeps_the_model_and_is_in_the_ledger(kind, monkey
 
 def test_an_error_in_telling_of_an_error_ends_nothing(monkeypatch):
     aggregator = guarded()
-    monkeypatch.setattr(aggregator, "_keep", lambda *_: 1 / 0)
+    monkeypatch.setattr(aggregator.service, "_keep", lambda *_: 1 / 0)
     close(combine(aggregator, crowd()).params, model())
 
 
@@ -427,7 +427,7 @@ def test_what_jurors_send_as_a_metric_reaches_the_guard():
     combine(
         aggregator, [answer(s, sent(s, model(), ParamsType.FULL), metrics={"worse": 0.1 * i + 0.2}) for i, s in sites]
     )
-    assert [number for number, _ in aggregator.guard.memory.hearings.past] == pytest.approx([0.3])
+    assert [number for number, _ in aggregator.service.guard.memory.hearings.past] == pytest.approx([0.3])
 
 
 def test_pairs_are_refused_since_no_site_can_be_sent_a_model_of_its_own():
@@ -474,7 +474,7 @@ def test_in_nvflares_own_fedavg_an_attacker_is_skipped_by_name(kind):
         (run,) = ledger.runs()
         assert (run.name, run.engine, run.state) == ("job", "nvflare", "done")
         assert run.config["guard"] == {"preset": "auto", "options": {"alike": True}}
-        assert run.config["secret"] == aggregator.guard.guard.secret
+        assert run.config["secret"] == aggregator.service.guard.guard.secret
         assert run.config["rounds"] == 6
         assert ledger.last_round(run.id) == 6
 
@@ -509,5 +509,6 @@ def test_what_cannot_be_used_is_told_when_the_job_is_made():
     with pytest.raises(ValueError, match="site-1: a share lies in"):
         GuardedAggregator(shares={"site-1": 2.0})
     assert GuardedAggregator(fw.Warden.preset("pid_made")).warden == ""
-    assert GuardedAggregator("pid_made", {"k": 3.0}).guard.watches[0].rule.k == 3.0
-    assert repr(GuardedAggregator(aggregator={"name": "trimmed_mean", "b": 1}).guard).endswith("'trimmed_mean')")
+    assert GuardedAggregator("pid_made", {"k": 3.0}).service.guard.watches[0].rule.k == 3.0
+    trimmed = GuardedAggregator(aggregator={"name": "trimmed_mean", "b": 1})
+    assert repr(trimmed.service.guard).endswith("'trimmed_mean')")

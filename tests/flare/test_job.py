@@ -109,8 +109,8 @@ def test_a_job_carries_every_option(tmp_path, monkeypatch):
     made = Builder().build_component(table)
     assert isinstance(made, GuardedAggregator)
     assert {name: getattr(made, name) for name in OPTIONS} == OPTIONS
-    assert made.guard.watches[0].rule.k == 3.0
-    assert made.guard.admission.shares == {"site-1": 0.5}
+    assert made.service.guard.watches[0].rule.k == 3.0
+    assert made.service.guard.admission.shares == {"site-1": 0.5}
 
 
 @pytest.mark.parametrize("entry", [CLASS, "fedwarden.nvflare."])

@@ -53,7 +53,7 @@ def job(rounds, params=None, start=0, **options):
 
 def end(aggregator):
     """What the operating system does to a process that was killed: its files are closed and its locks are gone."""
-    aggregator.journal.recorder.close()
+    aggregator.service.journal.recorder.close()
 
 
 @pytest.mark.parametrize("cut", [1, 3])
@@ -67,7 +67,7 @@ def test_a_job_that_is_started_again_goes_on_with_the_guards_state(cut):
     after.close()
     assert after.record.round == 8
     np.testing.assert_array_equal(second.model.params["fc.weight"], whole.model.params["fc.weight"])
-    assert after.guard.memory.doubted == through.guard.memory.doubted == {BAD}
+    assert after.service.guard.memory.doubted == through.service.guard.memory.doubted == {BAD}
     with Ledger() as ledger:
         assert [(run.id, run.state, run.config["secret"]) for run in ledger.runs()] == [(2, "done", 7), (1, "done", 7)]
         for t in range(1, 9):
@@ -93,7 +93,7 @@ def test_a_run_that_another_process_writes_is_left_alone(caplog):
     _, still = job(2)  # never closed
     _, after = job(2, resume=True)
     assert "the last run cannot be continued" in caplog.text
-    assert after.journal.recorder.run == 2
+    assert after.service.journal.recorder.run == 2
     for aggregator in (still, after):
         aggregator.close()
 

@@ -11,6 +11,7 @@ from nvflare.app_common.abstract.fl_model import ParamsType
 
 from fedwarden.nvflare import GuardedAggregator
 from fedwarden.store.ledger import Ledger
+from fedwarden.store.recorder import Recorder
 from fedwarden.store.word import said_in, say
 
 from .sites import BAD, SITES, LocalFedAvg, answer, honest, model, reversing
@@ -24,7 +25,7 @@ class Operated(LocalFedAvg):
     def save_model(self, model):
         super().save_model(model)
         with Ledger() as ledger:
-            for kind, site in self.words.get(self.aggregator.done, ()):
+            for kind, site in self.words.get(self.aggregator.record.round, ()):
                 say(ledger, ledger.run().id, kind, site, "alice", "because")
 
 
@@ -76,31 +77,27 @@ def test_the_word_holds_in_a_round_in_which_nobody_is_judged():
             aggregator.accept_model(answer(site, {k: np.asarray(v + shift, np.float32) for k, v in model().items()}))
         aggregator.aggregate_model()
         aggregator.reset_stats()
-        aggregator.last = aggregator.sent = None  # it was never told of a model
+        aggregator.service.last = aggregator.sent = None  # it was never told of a model
         if t == 1:
             with Ledger() as ledger:
                 say(ledger, 1, "exclude", "site-1", "alice", "")
     assert aggregator.record.excluded == ("site-1",)
     assert weight(aggregator.record, "site-1") == 0
-    assert aggregator.guard.excluded == ("site-1",)
+    assert aggregator.service.guard.excluded == ("site-1",)
     aggregator.close()
 
 
-def test_a_word_that_cannot_be_read_ends_no_job(caplog):
-    class Deaf(GuardedAggregator):
-        def _begin(self, form):
-            super()._begin(form)
-            hear = self.journal.recorder.word
+def test_a_word_that_cannot_be_read_ends_no_job(caplog, monkeypatch):
+    hear = Recorder.word
 
-            def word(t, there):
-                if t == 3:
-                    raise OSError("the disk is away")
-                return hear(t, there)
+    def word(recorder, t, there):
+        if t == 3:
+            raise OSError("the disk is away")
+        return hear(recorder, t, there)
 
-            self.journal.recorder.word = word
-
+    monkeypatch.setattr(Recorder, "word", word)
     crowd = {site: honest(site) for site in SITES}
-    aggregator = Deaf(run_name="job")
+    aggregator = GuardedAggregator(run_name="job")
     controller = Operated(crowd, aggregator, model(), 4)
     controller.words = {1: [("exclude", "site-2")]}
     controller.run()

@@ -146,8 +146,10 @@ def _plans(updates: Rows, size: int, columns: int) -> Iterator[Plan]:
         width = max(1024, min(width, most_columns(n) // SHARED // 1024 * 1024))
     whole = updates.plan(width)
     if whole is None:
-        for segment, start, stop in pieces(updates.segments, max(width, COPIED_BYTES // (4 * n)), updates.maps):
-            block = updates.block(segment, start, stop).contiguous()
+        room = torch.empty(n * max(width, COPIED_BYTES // (4 * n)))  # used again: fresh blocks would stay in the heap
+        for segment, start, stop in pieces(updates.segments, len(room) // n, updates.maps):
+            block = room[: updates.n * (stop - start)].view(updates.n, stop - start)
+            updates.read_into(segment, start, stop, block)
             yield plan([Segment(start, stop, block, segment.measured)], None, width)
         return
     step = max(1, min(PARTS_BYTES // max(size, 1), most_columns(n) // width if updates.maps else whole.last))

@@ -35,6 +35,9 @@ class Formed(Updates):
     def plan(self, width: int) -> Plan | None:
         return None
 
+    def read_into(self, segment: Segment, start: int, stop: int, out: Tensor) -> None:
+        out.copy_(self.block(segment, start, stop))
+
 
 class Mixed(Formed):
     """Combinations of the rows of ``source``, one per row of the matrix, formed block by block as they are read.

@@ -33,6 +33,7 @@ BLOCK_BYTES = 4 << 20  # one block of all clients; near the size of a second-lev
 DEVICE_BYTES = 256 << 20  # the same on a GPU, where a block costs some launches; at most a part of all, for memory
 DEVICE_PART = 8
 KERNEL_SIZE = 1 << 17  # entries from which a compiled kernel pays for its start
+ONE_THREAD = 1 << 15  # entries that torch copies in one thread; more threads wait for each other on busy cores
 T = TypeVar("T")
 PEEK = 256  # columns by which a row is likely to lie close to the others
 FAR_OFF = 6.0  # median absolute deviations beyond which a value of a buffer lies far off
@@ -347,6 +348,15 @@ class Updates:
         else:
             block = torch.stack([row[a:b].to(self.dtype) for row in segment.rows])
         return block if self.base is None else block - self.base[start:stop]
+
+    def read_into(self, segment: Segment, start: int, stop: int, out: Tensor) -> None:
+        """The same in memory that is there already, row by row in runs that torch copies in one thread."""
+        for row, place in zip(segment.rows, out, strict=True):
+            for a in range(start, stop, ONE_THREAD):
+                b = min(a + ONE_THREAD, stop)
+                part = place[a - start : b - start].copy_(row[a - segment.start : b - segment.start])
+                if self.base is not None:
+                    part -= self.base[a:b]
 
     def _only(self, keep: list[int]) -> Updates:
         return Updates([segment.only(keep) for segment in self.segments], self.base, self.maps, self.dtype)

@@ -1,4 +1,4 @@
-"""The parameters of a model as NVIDIA FLARE passes them: arrays, tensors, numbers, or references to a file on disk."""
+"""A model's parameters by name, as engines pass them: arrays, tensors, numbers, or references to a file on disk."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..core.notes import Note
-from ..guard.arrays import BUFFERS, Converted, Scaled, Unfit, cast, fitted, measured_ranges, scaled, spelt
 from ..models.trial import VARIANCE
+from .arrays import BUFFERS, Converted, Scaled, Unfit, cast, fitted, measured_ranges, scaled, spelt
 
 Arrays = dict[str, NDArray[Any]]
-Params = Mapping[str, Any]  # of a model, as NVIDIA FLARE holds them
+Params = Mapping[str, Any]  # of a model, as the engine holds them
 ROUNDING = 1e-5  # of a variance: a difference in float32 that is added again is off by less
 NUMBERS = (bool, int, float, np.generic, np.ndarray)
 
@@ -71,7 +71,7 @@ def read_all(params: Any) -> Arrays:
 
 @dataclass(frozen=True)
 class Slot:
-    """One parameter of the model: what every site's must be like, and what NVIDIA FLARE expects in its place.
+    """One parameter of the model: what every client's must be like, and what the engine expects in its place.
 
     ``dtype`` is NumPy's; ``kind`` is a torch dtype for a tensor, else ``"array"`` or ``"number"``.
     """
@@ -96,16 +96,18 @@ class Slot:
         return replace(self, shape=shape)
 
     def settle(self, array: NDArray[Any]) -> NDArray[Any]:
-        """A site's array in the dtype of the model, or :class:`Unfit`."""
+        """A client's array in the dtype of the model, or :class:`Unfit`; narrower floats stay as they are."""
         try:
             if array.shape != self.shape:
                 raise Unfit.of("array_shape", shape=array.shape, expected=self.shape)
+            if array.dtype.kind == self.dtype.kind == "f" and array.dtype.itemsize < self.dtype.itemsize:
+                return array
             return fitted(array, self.dtype)
         except Unfit as error:
             raise Unfit(Note.of("array", array=self.name, cause=error.note)) from error
 
     def wrap(self, values: NDArray[Any]) -> Any:
-        """New values in the form that NVIDIA FLARE had the old ones in."""
+        """New values in the form that the engine had the old ones in."""
         array = np.asarray(cast(values, self.dtype)).reshape(self.shape)
         if isinstance(self.kind, torch.dtype):
             return torch.from_numpy(array.copy()).to(self.kind)
@@ -114,7 +116,7 @@ class Slot:
 
 @dataclass(frozen=True)
 class Form:
-    """The parameters that the sites of a round send, in the order of their flat form."""
+    """The parameters that the clients of a round send, in the order of their flat form."""
 
     slots: tuple[Slot, ...]
     buffers: tuple[str, ...] = BUFFERS
@@ -137,7 +139,7 @@ class Form:
         return measured_ranges(self.slots, self.buffers)
 
     def settle(self, arrays: Arrays) -> tuple[list[NDArray[Any] | Scaled], Converted]:
-        """A site's arrays in order and dtypes of the model, and what was converted; :class:`Unfit` if they differ."""
+        """A client's arrays in order and dtypes of the model, and what was converted; :class:`Unfit` if they differ."""
         narrow = scaled(self.slots, self.buffers, arrays, np.asarray)
         layers = [narrow[s.name] if s.name in narrow else s.settle(arrays[s.name]) for s in self.slots]
         pairs = [(arrays[slot.name].dtype, slot.dtype) for slot in self.slots]
@@ -177,7 +179,7 @@ class Form:
 
 
 def negative_variance(layers: Sequence[NDArray[Any] | Scaled], form: Form, base: Arrays | None) -> Note | None:
-    """Why a site's arrays cannot be let in where a variance among them is below zero.
+    """Why a client's arrays cannot be let in where a variance among them is below zero.
 
     ``base`` is given where they are differences, and added first; below zero is then more than rounding explains.
     """

@@ -1,0 +1,181 @@
+"""A guard over models of gigabytes from files: eight clients in float16 and four in float32, read through memory maps.
+
+python benchmarks/gigabytes.py                          774 M parameters, 25 GB of files, some minutes, two cores
+python benchmarks/gigabytes.py --parameters 8e6         the same at a hundredth of the size
+python benchmarks/gigabytes.py --folder /big            files elsewhere
+
+The process that folds is measured: RssAnon is what it has allocated and the system cannot drop, and VmHWM adds the
+pages of files that it has read, which the system may drop at any time. The bar of 9.3 GB, three models in float32, is
+held against VmHWM, the larger of the two, with model, accumulators and update in it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+import torch
+from common import at_most, machine, show
+
+import fedwarden as fw
+from guard import forget_peak, resident
+
+LARGE = 774_030_080  # entries of GPT-2-large: 36 blocks of width 1,280, a vocabulary of 50,257, 1,024 positions
+HALF, SINGLE = 8, 4
+BARS = {"pid_made": 3.0, "auto": 6.0}  # reads of the files
+CHUNK = 1 << 22
+
+
+def numbers(d: int, client: int) -> Iterator[np.ndarray]:
+    """A client's update by parts: a step that all take, twice as much noise, and of the last client the other sign."""
+    step, own = np.random.default_rng(7), np.random.default_rng([8, client])
+    sign = -1.0 if client == HALF + SINGLE - 1 else 1.0
+    for start in range(0, d, CHUNK):
+        size = min(CHUNK, d - start)
+        shared = step.standard_normal(size, np.float32)
+        yield 1e-3 * (sign * shared + 2 * own.standard_normal(size, np.float32))
+
+
+def write(folder: Path, d: int) -> list[Path]:
+    """The files of all clients and of the model; a reply goes to disk part by part, as it comes."""
+    paths = [folder / f"{i}.npy" for i in range(HALF + SINGLE)]
+    for i, path in enumerate(paths):
+        if not path.exists():
+            file = np.lib.format.open_memmap(path, "w+", np.float16 if i < HALF else np.float32, (d,))
+            start = 0
+            for part in numbers(d, i):
+                file[start : start + len(part)] = part
+                start += len(part)
+            file.flush()
+    return paths
+
+
+def read(paths: list[Path]) -> int:
+    """Every byte of the files once, in order; the floor that reads are counted in."""
+    total, buffer = 0, bytearray(8 << 20)
+    for path in paths:
+        with path.open("rb", buffering=0) as file:
+            while size := file.readinto(buffer):
+                total += size
+    return total
+
+
+def mean(paths: list[Path]) -> torch.Tensor:
+    """A plain mean from the same files, part by part."""
+    rows = [np.load(path, mmap_mode="r") for path in paths]
+    out = np.empty(len(rows[0]), np.float32)
+    for start in range(0, len(out), CHUNK):
+        part = slice(start, start + CHUNK)
+        total = np.zeros(len(out[part]), np.float32)
+        for row in rows:
+            total += row[part]
+        out[part] = total / len(rows)
+    return torch.from_numpy(out)
+
+
+def products(paths: list[Path]) -> torch.Tensor:
+    """x @ x.T of the same rows, part by part: what the arithmetic of all pairs costs alone."""
+    rows = [torch.from_numpy(np.load(path, mmap_mode="r+")) for path in paths]
+    total = torch.zeros(len(rows), len(rows))
+    for start in range(0, len(rows[0]), CHUNK):
+        x = torch.stack([row[start : start + CHUNK].float() for row in rows])
+        total += x @ x.T
+    return total
+
+
+class Peak:
+    """The most that was resident while it watched: anonymous pages, by looking often, and all, by the system's mark."""
+
+    def __enter__(self) -> Peak:
+        forget_peak()
+        self.anonymous, self.ended = 0, False
+        self.thread = threading.Thread(target=self._watch)
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.ended = True
+        self.thread.join()
+        self.most = resident("VmHWM")
+
+    def _watch(self) -> None:
+        while not self.ended:
+            self.anonymous = max(self.anonymous, resident("RssAnon"))
+            time.sleep(0.02)
+
+
+def second_round(preset: str, cohort: Callable[[int], fw.Cohort]) -> Callable[[], Any]:
+    """A guard that has seen one round of small rows, and its next round of these."""
+    warden = fw.Warden.preset(preset, secret=1)
+    few = np.stack([next(numbers(1 << 16, i)) for i in range(HALF + SINGLE)])
+    names = [str(i) for i in range(HALF + SINGLE)]
+    warden.step(fw.Cohort(1, names, fw.Updates.of(few), np.full(len(names), 10.0)))
+    return lambda: warden.step(cohort(2))
+
+
+def child(case: str, paths: list[Path]) -> None:
+    """One case in a process of its own: seconds, and gigabytes at the peak."""
+    torch.set_num_threads(2)
+    names = [str(path.stem) for path in paths]
+    work: Callable[[], Any]
+    if case in BARS:
+        d = len(np.load(paths[0], mmap_mode="r"))
+        model = torch.zeros(d)  # the global model is held beside the rows
+
+        def rows(round: int) -> fw.Cohort:
+            return fw.Cohort(round, names, fw.Updates.open(paths), np.full(len(paths), 10.0), model)
+
+        work = second_round(case, rows)
+    else:
+        work = {"read": lambda: read(paths), "mean": lambda: mean(paths), "products": lambda: products(paths)}[case]
+    with Peak() as peak:
+        start = perf_counter()
+        made = work()
+        seconds = perf_counter() - start
+    weights = np.round(made.weights, 3).tolist() if case in BARS else []
+    print(seconds, peak.anonymous / 1e9, peak.most / 1e9, weights, sep="\t")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--parameters", type=float, default=LARGE)
+    parser.add_argument("--folder")
+    parser.add_argument("--child", nargs=2, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.child:
+        case, folder = options.child
+        paths = [Path(folder) / f"{i}.npy" for i in range(HALF + SINGLE)]
+        return child(case, paths)
+    d = int(options.parameters)
+    with tempfile.TemporaryDirectory(dir=options.folder) as folder:
+        paths = write(Path(folder), d)
+        size = sum(path.stat().st_size for path in paths)
+        print(
+            f"{machine()}\n{d:,} parameters, {HALF} clients in float16 and {SINGLE} in float32, {size / 1e9:.1f} GB\n"
+        )
+        rows, floor = [], 0.0
+        for case in ("read", "mean", "products", "pid_made", "auto"):
+            done = subprocess.run(
+                [sys.executable, __file__, "--child", case, folder], check=True, stdout=subprocess.PIPE, text=True
+            )
+            time_, anonymous, most, weights = done.stdout.splitlines()[-1].split("\t")
+            floor = floor or float(time_)
+            bar = at_most(float(time_) / floor, BARS.get(case)), at_most(float(most), 12 * d / 1e9, " GB")
+            rows.append([case, f"{float(time_):.1f}", f"{float(time_) / floor:.2f}", anonymous[:5], most[:5], *bar])
+            print(case, time_, anonymous, most, weights, file=sys.stderr)
+        header = ("case", "seconds", "reads", "RssAnon, GB", "VmHWM, GB", "bar of time", "bar of memory")
+        show("A round over models from files", header, rows, "Each case is a process of its own.")
+    return None
+
+
+if __name__ == "__main__":
+    main()
