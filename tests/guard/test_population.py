@@ -79,20 +79,6 @@ def test_a_first_round_of_attackers_is_forgotten():
     assert carried(rounds)[-1] == pytest.approx(1.0, rel=0.3)
 
 
-def test_updates_that_point_back_have_a_tenth_of_a_rounds_lengths_together_and_honest_ones_all_of_theirs():
-    rng = np.random.default_rng(4)
-    warden = started(rng, n=50, rounds=20)
-    middle = warden.memory.population.middle
-    rows = np.vstack([honest(rng, 40), -1.4 * honest(rng, 10)])
-    cohort = Cohort(21, [f"x{i}" for i in range(50)], Updates.of(rows), np.full(50, 20.0))
-    decision, outcome = warden.foresee(cohort)
-    moved = decision.factors * np.linalg.norm(rows, axis=1)
-    assert moved[40:].sum() <= 5.0 * middle * (1 + 1e-6) < np.linalg.norm(rows[40:], axis=1).sum()
-    assert (decision.factors[:40] == 1).mean() > 0.95
-    assert (decision.weights == 1).all()
-    assert not outcome.record.flagged.any()
-
-
 def test_new_ids_in_every_round_count_as_stable_ones_do_and_a_burst_of_them_does_not():
     rng = np.random.default_rng(5)
     fresh = fw.Warden.preset("auto")
@@ -117,7 +103,6 @@ def test_small_federations_and_whole_ones_are_judged_as_ever(asked, clients):
         _, outcome, _ = step(warden, t, honest(rng, asked), rng.choice(clients, asked, replace=False))
         carried += "carried_length" in outcome.record.metrics
     assert carried == 0
-    assert warden.memory.population.direction == ()
 
 
 def test_what_is_carried_goes_through_a_checkpoint_and_a_replay_judges_alike():
@@ -138,5 +123,4 @@ def test_what_is_carried_goes_through_a_checkpoint_and_a_replay_judges_alike():
 def test_blank_numbers_judge_nobody():
     blank = Population()
     assert not blank.few(np.zeros(10))
-    assert not blank.away(np.full(3, -1.0)).any()
     assert blank.measuring(np.zeros(3)) == blank

@@ -10,7 +10,6 @@ from ..core.stats import Mask, Norms, Scores, Weights, shrink
 
 KNOWN = 3  # rounds after which a client is no newcomer: those that evidence takes at least
 CARRIED = 1.5  # carried median lengths that a round moves the model by at most; honest ones add up to 1.1 on average
-PART = 0.1  # of a round's median lengths, for all updates together that point back: twice the part of honest ones
 LONGEST = 16.0  # median lengths that one client in doubt has at most: the only owner of a class among 40 needs as many
 
 
@@ -75,25 +74,21 @@ def discount(ages: Scores) -> Weights:
     return np.asarray(1 / np.sqrt(1 + ages), dtype=np.float64)
 
 
-def held(lengths: Norms, shares: Weights, away: Mask, middle: float, shorten: float | None) -> Weights:
+def held(lengths: Norms, shares: Weights, middle: float, shorten: float | None) -> Weights:
     """The factors that bring updates down to what each may move the model by where clients are seen a few times.
 
-        ||f_i x_i|| <= shorten m;   sum_i s_i ||f_i x_i|| <= 1.5 m;   sum_{i away} ||f_i x_i|| <= max(shorten, n / 10) m
+        ||f_i x_i|| <= shorten m;   sum_i s_i ||f_i x_i|| <= 1.5 m
 
     m is the ``middle`` length that is carried from round to round, see :class:`.Population`: by the second sum no round
-    moves the model by more than 1.5 of it, even one that attackers fill. ``shares`` s of the model add up to 1. Updates
-    that point ``away``, see :meth:`.Population.away`, have together what twice the honest part of them explains; one
-    alone has as much as any other.
+    moves the model by more than 1.5 of it, even one that attackers fill. ``shares`` s of the model add up to 1.
 
-    >>> away = np.array([0, 1, 0, 1], bool)
-    >>> held(np.array([1.0, 2.0, 30.0, 2.0]), np.full(4, 0.25), away, middle=1.0, shorten=3.0).tolist()
-    [1.0, 0.75, 0.06666666666666667, 0.75]
-    >>> held(np.full(4, 30.0), np.full(4, 0.25), np.zeros(4, bool), middle=1.0, shorten=3.0).tolist()
+    >>> held(np.array([1.0, 1.0, 30.0, 1.0]), np.full(4, 0.25), middle=1.0, shorten=3.0).tolist()
+    [1.0, 1.0, 0.1, 1.0]
+    >>> held(np.full(4, 30.0), np.full(4, 0.25), middle=1.0, shorten=3.0).tolist()
     [0.05, 0.05, 0.05, 0.05]
     """
     longest = math.inf if shorten is None else shorten
     most = np.full(len(lengths), longest * middle)
-    most[away] = np.minimum(most[away], level(lengths[away], max(longest, PART * len(lengths)) * middle))
     most = np.minimum(most, level(np.minimum(lengths, most), CARRIED * middle, shares))
     return np.asarray(np.divide(most, lengths, out=np.ones_like(lengths), where=lengths > most))
 

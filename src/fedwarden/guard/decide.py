@@ -197,7 +197,8 @@ def decide(
         guard, memory, inside.round, inside.client_ids, leaders, trusted, measured.readings, context
     )
     memory, judgement = overrule(word, memory, judgement, inside.client_ids)
-    memory, away = _held_against(guard, memory, inside, trusted & here, measured.lengths, judgement.seldom)
+    if not guard.newcomers:
+        memory = replace(memory, population=memory.population.measuring(measured.lengths[trusted & here]))
     common = trusted & ~judgement.suspects
     details = deviations(inside, judgement.doubted, common if common.sum() > 1 else trusted)
     notes += judgement_notes(guard, before, memory, judgement, inside.client_ids, leaders, details)
@@ -216,10 +217,9 @@ def decide(
     factors = bounded(measured.lengths, inside.trusted, bound, kept, guard.shorten, joint)
     if judgement.seldom:
         middle, parts = before.population.middle, np.where(kept, weights * counts, 0.0)
-        away &= kept & ~judgement.freed
         shares = parts / max(parts.sum(), 1e-300)
-        factors = np.minimum(factors, held(measured.lengths, shares, away, middle, guard.shorten))
-        judgement = replace(judgement, facts={**judgement.facts, "carried_length": middle, "away": float(away.sum())})
+        factors = np.minimum(factors, held(measured.lengths, shares, middle, guard.shorten))
+        judgement = replace(judgement, facts={**judgement.facts, "carried_length": middle})
     factors = factors * discount(inside.ages)
     rows = inside.updates
     if (judgement.alone & here).any():
@@ -241,20 +241,6 @@ def decide(
         notes=tuple(note for note in notes if not note.clients or not context.issuperset(note.clients)),
         pair=memory.hearings.pair,
     )
-
-
-def _held_against(
-    guard: Guard, memory: Memory, cohort: Cohort, trusted: Mask, lengths: Norms, seldom: bool
-) -> tuple[Memory, Mask]:
-    """What is carried of the population with this round, and the updates that point away from where it went."""
-    if guard.newcomers:
-        return memory, np.zeros(len(cohort), bool)
-    population = memory.population
-    if not seldom:
-        return replace(memory, population=population.measuring(lengths[trusted])), np.zeros(len(cohort), bool)
-    units, cosines = population.aims(cohort.updates, guard.secret)
-    found = population.measuring(lengths[trusted], (units[trusted], cosines[trusted]))
-    return replace(memory, population=found), population.away(cosines)
 
 
 def _hear(guard: Guard, memory: Memory, cohort: Cohort) -> tuple[Memory, Cohort, list[Note]]:

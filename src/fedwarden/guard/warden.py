@@ -283,7 +283,7 @@ class Warden:
             "hearings": {"turns": dict(m.hearings.turns), "past": list(m.hearings.past)},
             "paired": {**asdict(m.hearings.pair), "shift": self.shift} if m.hearings.pair else {},
             "held": dict(m.hearings.held),
-            "population": m.population.state(),
+            "population": asdict(m.population),
             "secret": self.guard.secret,
         }
 
@@ -315,7 +315,7 @@ class Warden:
                 Pair.load(paired) if paired else None,
                 state["held"],
             ),
-            Population.load(state["population"]),
+            Population(**state["population"]),
         )
         self.keep_secret(state["secret"])
         self.carried = state["aggregator"]

@@ -185,7 +185,8 @@ class Findings:
         """How the numbers were made."""
         n, first = len(self.made.seeds), next(iter(self.made.defences))
         spread = " ± half of the 95 % interval" if n > 1 else ""
-        head = f"Mean of {count(n, 'seed')}{spread}, each over the last {LATE} rounds of a run."
+        last = min(LATE, self.made.scenario["rounds"])
+        head = f"Mean of {count(n, 'seed')}{spread}, each over the last {last} rounds of a run."
         if len(self.made.defences) == 1:
             return head
         head += f" Differences are {first} minus another defence, positive where {first} does better."
