@@ -83,7 +83,7 @@ def test_a_report_tells_each_status_apart():
     assert "permutation" in report.kept
     assert report.excused["scaling"] == "the limit has a unit of its own"
     assert report.cannot_tell["odd-n"] == "the suite has no loop from its paper"
-    assert str(report).endswith("21 kept, 0 broken, 4 excused, of 5 it cannot tell")
+    assert str(report).endswith("21 kept, 0 broken, 4 excused, of 6 it cannot tell")
     assert check("aggregator", "krum", f=1).broken == {}
     with pytest.raises(AttributeError):
         report.kind = "rule"

@@ -127,6 +127,7 @@ def test_a_client_in_doubt_that_is_the_only_one_has_its_whole_update_in_the_othe
     updates = torch.tensor([[1.0, 2.0], [3.0, 4.0]])
     cohort = fw.Cohort(1, ("a", "b"), fw.Updates.of(updates), np.full(2, 10.0))
     nothing = {"excluded": (), "suspended": (), "rejected": (), "notes": (), "weights": np.zeros(2)}
+    nothing["rows"] = cohort.updates
     judged, pair = Judgement(alone=np.zeros(2, bool)), Pair("a", False, ("i",), ("h",))
     decision = Decision(came=cohort, cohort=cohort, factors=np.ones(2), judgement=judged, pair=pair, **nothing)
     assert decision.shift.tolist() == [1.0, 2.0]

@@ -19,8 +19,8 @@ import typer
 from typer.core import TyperGroup
 
 from ..core.errors import ConfigError, FedwardenError
+from ..core.late import modules
 from ..core.log import FORM, JsonLines, Words
-from ..core.registry import blamed
 
 COMMANDS: Mapping[str, tuple[str | None, str]] = {  # name: module, or None for an entry point; what it does
     "demo": ("demo", "Twenty clients, four of them attackers, with and without the guard; under a minute."),
@@ -53,6 +53,7 @@ CTRL_C = 128 + signal.SIGINT
 NO_MEMORY = re.compile(r"tried to allocate|annot allocate|out of memory|can't start new thread")  # torch's words
 SMALLER = "lower train.batch_size, train.group, train.workers, data.clients or the size of the model"
 LOG = logging.getLogger("fedwarden")
+CORE = modules("fedwarden.core")  # the registry is needed by commands alone
 USAGE_ERROR: Any = typer.BadParameter.__base__  # typer has no public name for the base of its usage errors
 
 
@@ -223,7 +224,7 @@ def told(error: BaseException) -> str | None:
     if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and NO_MEMORY.search(str(error))):
         what = str(error).partition("\n")[0]
         return f"out of memory{f' ({what})' if what else ''}; {SMALLER}"
-    return str(error) if isinstance(error, FedwardenError) else blamed(error)
+    return str(error) if isinstance(error, FedwardenError) else CORE("registry").blamed(error)
 
 
 def _fail(message: str, code: int) -> int:

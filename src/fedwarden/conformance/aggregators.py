@@ -154,9 +154,9 @@ def rejected_replies(it: Examined) -> None:
     option = next((o for o in ("f", "b") if o in parameters(lookup("aggregator", it.function.name))), None)
     if option is None:
         raise CannotTell("it has no option f or b")
-    aggregator = replace(it.aggregator, **{option: 2})
 
-    def works(n: int, rejected: int = 0) -> Array | None:
+    def works(n: int, rejected: int = 0, most: int = 2) -> Array | None:
+        aggregator = replace(it.aggregator, **{option: most})
         ids = tuple(f"client {i}" for i in range(n))
         cohort = Cohort(1, ids, Updates.of(draw()[:n]), np.full(n, 10.0), torch.zeros(D), rejected=rejected)
         try:
@@ -166,8 +166,8 @@ def rejected_replies(it: Examined) -> None:
 
     least = next((n for n in range(1, N) if works(n) is not None), N)
     update, kept = works(N), works(N, rejected=2)
-    if update is None or kept is None:
-        raise CannotTell(f"{N} clients are too few for {option}=2")
+    if update is None or kept is None or works(least - 1, most=1) is None:
+        raise CannotTell(f"{N} clients are too few for {option}=2, or {least - 1} for {option}=1")
     require(
         works(least - 1, rejected=1) is not None, f"n={least - 1}, one reply rejected: expected {option}=1; got none"
     )

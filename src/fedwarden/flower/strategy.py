@@ -463,7 +463,8 @@ class Guarded(Strategy):
     def _remembered(self) -> dict[str, Any]:
         """What a run that is continued needs besides the model."""
         ranks = {client: list(ranks) for client, ranks in self.ranks.items()}
-        return {"warden": self.warden.remembered(), "names": self.names.state_dict(), "ranks": ranks}
+        found = {"warden": self.warden.remembered(), "names": self.names.state_dict()}
+        return {**found, "ranks": ranks} if ranks else found
 
     def _recall(self, state: Mapping[str, Any]) -> None:
         self.warden.load_state_dict(state["warden"])

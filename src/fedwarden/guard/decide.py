@@ -285,12 +285,13 @@ def _leaders(guard: Guard, cohort: Cohort) -> Leaders:
 def _repeated(cohort: Cohort) -> list[Note]:
     """The groups of clients whose updates are identical, where each has a vote.
 
-    Only those that are as long and as far from the mean as another one are compared, which is seldom any.
+    Only those that are as long as another one, and then as far from the mean, are compared: seldom any.
     """
     updates, ids, notes = cohort.updates, cohort.client_ids, []
-    lengths, distances = updates.lengths(), np.sqrt(updates.survey().sq_distances)
-    alike = (part for long in _runs(np.arange(len(ids)), lengths, lengths) for part in _runs(long, distances, lengths))
-    for part in (part for part in alike if len(part) > 1 and lengths[part[0]] > 0):
+    lengths = updates.lengths()
+    long = [part for part in _runs(np.arange(len(ids)), lengths, lengths) if len(part) > 1 and lengths[part[0]] > 0]
+    distances = np.sqrt(updates.survey().sq_distances) if long else lengths
+    for part in (far for alike in long for far in _runs(alike, distances, lengths) if len(far) > 1):
         squares, free = squared_distances(updates.select(part).compared().gram()), np.ones(len(part), bool)
         for i, j in enumerate(part.tolist()):
             same = free & (squares[i] <= (EQUAL * lengths[j]) ** 2)

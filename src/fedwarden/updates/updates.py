@@ -354,7 +354,8 @@ class Updates:
         for row, place in zip(segment.rows, out, strict=True):
             for a in range(start, stop, ONE_THREAD):
                 b = min(a + ONE_THREAD, stop)
-                part = place[a - start : b - start].copy_(row[a - segment.start : b - segment.start])
+                sent = row[a - segment.start : b - segment.start]
+                part = place[a - start : b - start].copy_(sent.to(self.dtype) if isinstance(sent, Scaled) else sent)
                 if self.base is not None:
                     part -= self.base[a:b]
 

@@ -105,7 +105,7 @@ def test_nobody_holds_the_reserve(partition):
 
 
 def test_a_reserve_of_everything():
-    with pytest.raises(ConfigError, match=r"data.reserve = 1437 leaves nothing of 1437 training samples"):
+    with pytest.raises(ConfigError, match=r"data.reserve = 2000 leaves nothing of 1437 training samples"):
         world_of(clients=2, reserve=2000)
 
 
