@@ -148,7 +148,7 @@ def test_a_run_from_the_summary_to_one_client_and_back(site, browser, until, sha
     until(drawn="client")
     assert browser.current_url.endswith("/run/1/client?name=h")
     assert "Layers in round 2" in browser.find_element(By.ID, "client").text
-    until(lambda d: d.title == "Run 1 guarded, client · fedwarden")
+    until(lambda d: d.title == "Run 1 guarded, client h · fedwarden")
     browser.back()
     until(says="Clients at a glance")
     browser.get(browser.current_url + "/client?name=nobody")
