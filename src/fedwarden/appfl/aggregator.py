@@ -36,10 +36,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Options(Settings):
-    """What ``aggregator_kwargs`` may say: :class:`.Settings`, and what APPFL's own aggregators take.
+    """The keys of ``aggregator_kwargs``: :class:`.Settings`, and the options of APPFL's own aggregators.
 
-    APPFL passes no model to an aggregator of one's own, so ``model_path``, ``model_name`` and ``model_kwargs`` stand
-    here as in ``model_configs``. ``client_weights_mode`` is ``"equal"`` or ``"sample_size"``. APPFL adds the rest.
+    APPFL passes no model to a custom aggregator, so repeat ``model_path``, ``model_name`` and ``model_kwargs`` of
+    ``model_configs`` here. ``client_weights_mode`` is ``"equal"`` or ``"sample_size"``. APPFL sets the other keys.
     """
 
     client_weights_mode: str = "equal"
@@ -61,7 +61,7 @@ class Options(Settings):
             raise ConfigError("the guard cannot judge masked updates: set use_secure_agg: false")
 
     def model(self) -> Module | None:
-        """The model that training begins with, if it is given."""
+        """The initial model, if its file is given."""
         if not self.model_path:
             return None
         make = create_instance_from_file if self.model_name else run_function_from_file
@@ -72,15 +72,15 @@ class Options(Settings):
 class GuardedAggregator(BaseAggregator):
     """Guards a synchronous federation of APPFL: ``aggregator: GuardedAggregator`` and a path to a file that imports it.
 
-    Each round the warden admits, scores and decides by client id, and combines what remains. No error of a client or of
-    the guard itself ends the run: it is noted, and the model stays as it is. Rounds go to the ledger, with a checkpoint
-    of guard and model from which a server that is started again continues.
+    In each round the warden admits, scores and judges clients by id, and combines the models that are kept. No error of
+    a client or of the guard itself ends the run: it is recorded, and the model stays unchanged. Rounds are written to
+    the ledger, with a checkpoint of guard and model from which a restarted server continues.
     """
 
     def __init__(
         self, model: Module | None = None, aggregator_configs: DictConfig | None = None, logger: Log | None = None
     ) -> None:
-        """As APPFL makes it; the options are those of :class:`Options`."""
+        """The arguments that APPFL passes; ``aggregator_configs`` are :class:`Options`."""
         given = OmegaConf.to_container(OmegaConf.create(aggregator_configs or {}), resolve=True)
         named = {str(name): value for name, value in given.items()} if isinstance(given, dict) else {}
         check_options("aggregator", type(self).__name__, Options, named, parameters(Options))
@@ -91,13 +91,13 @@ class GuardedAggregator(BaseAggregator):
             ENGINE, options, options.guard("APPFL"), type(self).__name__, options.client_weights_mode,
             {"appfl": version("appfl")}, log, keeps_model=True,
         )  # fmt: skip
-        self.client_sample_size: dict[Any, Any] = {}  # which APPFL fills
+        self.client_sample_size: dict[Any, Any] = {}  # filled by APPFL
         self.tasks = SimpleQueue[Callable[[], None]]()
         Thread(target=self._work, daemon=True).start()
         atexit.register(self.close)
 
     def aggregate(self, /, *args: Any, **kwargs: Any) -> dict[str, Tensor]:
-        """The new model of all clients' models, by client id; what they told of themselves comes by name, then id."""
+        """The new model from all clients' models, by client id; ``kwargs`` has metadata by name, then id."""
         if len(args) != 1 or not isinstance(args[0], Mapping):
             raise ConfigError(
                 "GuardedAggregator judges rounds of all clients, and this scheduler hands over single models or stale "
@@ -107,7 +107,7 @@ class GuardedAggregator(BaseAggregator):
         if len(chunks) == len(args[0]):  # one client alone may have claimed it
             raise ConfigError("GuardedAggregator judges whole models, not chunks: set use_model_chunking: false")
         came, refused = list[Contribution](), list[Rejection]()
-        for client, params in sorted(args[0].items(), key=lambda item: str(item[0])):  # no bit hangs on the order
+        for client, params in sorted(args[0].items(), key=lambda item: str(item[0])):  # in one fixed order
             name = str(client)
             told = {key: values[client] for key, values in kwargs.items() if client in values}
             found = attempt(short(name), partial(self._read, name, client, params, told))
@@ -119,7 +119,7 @@ class GuardedAggregator(BaseAggregator):
         return dict(answer.params)
 
     def get_parameters(self, /, **kwargs: Any) -> dict[str, Tensor]:
-        """The model that clients are sent: the last one, also of a run that is continued, or the initial one."""
+        """The model that clients are sent: the last one, also of a resumed run, or the initial one."""
         if self.model is not None:
             form = self.service.form([], self.model.state_dict())
             self._alone(lambda: self.service.begin(form, lambda: ENGINE))
@@ -132,7 +132,7 @@ class GuardedAggregator(BaseAggregator):
         return {name: value.detach().clone() for name, value in params.items()}
 
     def close(self, state: str = "") -> None:
-        """End the run's record: done, unless an uncaught error or an interrupt ends the process, which calls this."""
+        """End the run's record, also at exit: as done, or as interrupted after an uncaught error or Ctrl-C."""
         atexit.unregister(self.close)
         self._alone(lambda: self.service.close(state or ("interrupted" if "last_value" in vars(sys) else "done")))
 
@@ -145,7 +145,7 @@ class GuardedAggregator(BaseAggregator):
         return (self.service.last or (None if self.model is None else self.model.state_dict()),)
 
     def _alone(self, do: Callable[[], T]) -> T:
-        """What a function gives in the one thread that may use the ledger; APPFL's servers call from many."""
+        """The result of a function, run in the one thread that may use the ledger; APPFL calls from several."""
         future = Future[T]()
 
         def run() -> None:

@@ -1,4 +1,4 @@
-"""A guarded federation that waits for no node: every few replies are folded into the model."""
+"""A guarded asynchronous federation: every few replies, a buffer, update the model."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from .inbox import Letter
 from .records import Template
 from .strategy import Guarded
 
-QUICK = 0.1  # seconds between two looks for replies where nodes are on this machine
+QUICK = 0.1  # seconds between two polls for replies if the nodes are on this machine
 
 
 class Asynchronous(Guarded):
-    """Wraps a strategy as :class:`Guarded` does, and folds every ``buffer`` replies: ``Asynchronous(FedAvg())``.
+    """Wraps a strategy as :class:`Guarded` does and updates the model with every ``buffer`` replies, which are a round.
 
-    A round is one such buffer. A node gets the new model as soon as its reply is folded, while others still work on
-    earlier ones. Its update is relative to the model that it was sent, and counts less the older that is.
+    Example: ``Asynchronous(FedAvg())``. A node gets the new model after the buffer with its reply, while others still
+    train older ones. Its update is relative to the model that it was sent, and counts less the older that model is.
     """
 
     def __init__(
@@ -42,8 +42,8 @@ class Asynchronous(Guarded):
     ) -> None:
         """``rate`` is the learning rate of the server, by default that of :func:`.server_rate`.
 
-        ``options`` are those of :class:`Guarded`. The ``timeout`` of ``start`` is how many seconds a node has to
-        answer: then it is asked again, and its earlier update is rejected when it comes.
+        ``options`` are those of :class:`Guarded`. The ``timeout`` of ``start`` is the time in seconds that a node has
+        to answer. Then it is asked again, and a reply to the earlier message is rejected.
         """
         if not (isinstance(buffer, int) and buffer >= 1 and (rate is None or rate > 0)):
             raise ConfigError(f"needs buffer >= 1, a whole number, and rate > 0; got {buffer!r} and {rate!r}")
@@ -55,7 +55,7 @@ class Asynchronous(Guarded):
         self.step = 1.0  # the rate of this round
         self.window = Window()
         self.replies: OneByOne | None = None
-        self.at_work: dict[int, tuple[int, ArrayRecord]] = {}  # by node: rounds that made its model, and the model
+        self.at_work: dict[int, tuple[int, ArrayRecord]] = {}  # by node: its model's version and the model
 
     def _careful(self, grid: Grid, timeout: float) -> Grid:
         self.replies = OneByOne(grid, POLL if isinstance(grid, HttpGrid) else QUICK)
@@ -65,7 +65,7 @@ class Asynchronous(Guarded):
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """The wrapped strategy's messages, to nodes that are not at work."""
+        """The wrapped strategy's messages to nodes that are not at work."""
         assert self.replies is not None
         messages = list(super().configure_train(server_round, arrays, ConfigRecord(dict(config)), grid))
         version = server_round + self.done - 1
@@ -75,7 +75,7 @@ class Asynchronous(Guarded):
         return messages
 
     def aggregate_train(self, server_round: int, replies: Iterable[Message]) -> Any:
-        """Screen and judge a buffer beside the window, and let the wrapped strategy combine what remains of it."""
+        """Screen a buffer, judge it with the window, and let the wrapped strategy combine the replies that are kept."""
         assert self.replies is not None
         self.sent = self.replies.landed
         try:
@@ -109,12 +109,12 @@ class Asynchronous(Guarded):
         self.window = self.window.after(decision.cohort, self._began(letters))
 
     def _began(self, letters: Sequence[Letter]) -> dict[str, int]:
-        """The rounds that made the model which each of these clients began from."""
+        """The version of the model that each of these clients started from."""
         versions = {self.names(node): version for node, (version, _) in self.at_work.items()}
         return {letter.client_id: versions[letter.client_id] for letter in letters}
 
     def _sound(self, arrays: ArrayRecord, notes: list[Note]) -> ArrayRecord | None:
-        """The model, a part of the way to what the strategy made."""
+        """The last model, moved towards the strategy's by the server's learning rate."""
         assert self.template is not None
         if self.step != 1.0:
             now, made = (self.template.flatten(record) for record in (self.arrays, self.template.restore(arrays)))

@@ -1,4 +1,4 @@
-"""Low-rank adapters in a guarded round: which arrays are pairs, what clients may send, and the way there and back."""
+"""Low-rank adapters in a guarded round: pairs of factors, checks of replies, conversion to coordinates and back."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from .arrays import Scaled, Unfit, row
 KINDS = {"lora": {"lora_A": "lora_B", "lora_embedding_A": "lora_embedding_B"}}
 """The names of the two factors, as parts of the names of arrays, by the kind of the adapter."""
 CUT = "adapters_cut"
-"""The metric of what is lost where the sum is brought back to the rank of the model, as a share of its length."""
+"""Metric: the norm of what truncation to the rank of the model removes, relative to the norm of the sum."""
 Array = NDArray[Any]
 Shape = tuple[int, ...]
 
 
 class Place(Protocol):
-    """One array of the model, which can be had with another shape."""
+    """One array of the model; ``shaped`` gives it another shape."""
 
     @property
     def name(self) -> str: ...
@@ -40,7 +40,7 @@ class Place(Protocol):
 
 
 def partner(name: str, factors: Mapping[str, str]) -> str | None:
-    """The name of the second factor, if this is the name of a first one.
+    """The name of the second factor if ``name`` is that of a first one, else None.
 
     >>> partner("layer.0.query.lora_A.default.weight", KINDS["lora"])
     'layer.0.query.lora_B.default.weight'
@@ -51,7 +51,7 @@ def partner(name: str, factors: Mapping[str, str]) -> str | None:
 
 
 def arrays(layers: Sequence[Array | Scaled]) -> list[Array]:
-    """Layers whose factors can be multiplied: integers with scales are made whole before, or refused."""
+    """Layers whose factors can be multiplied; :class:`Unfit` if one is still of integers with scales."""
     if any(isinstance(layer, Scaled) for layer in layers):
         raise Unfit.of("adapters_scaled")
     return [layer for layer in layers if not isinstance(layer, Scaled)]
@@ -59,11 +59,10 @@ def arrays(layers: Sequence[Array | Scaled]) -> list[Array]:
 
 @dataclass(frozen=True)
 class Adapters:
-    """How adapters are named, the rank of the global model's, and the scale of each client's.
+    """How adapters are named, the rank of the global model, and the scale of each client.
 
-    ``rank`` is by default that of the model that the run starts from. A client of rank r adds alpha / r times the
-    product of its factors, as peft has it; ``alpha`` is by default the rank of the model, and ``alphas`` has the
-    clients with another one.
+    ``rank`` is by default that of the initial model. A client of rank r adds alpha / r times the product of its
+    factors, as in peft. ``alpha`` is by default the rank of the model; ``alphas`` names the clients with another alpha.
     """
 
     kind: str = "lora"
@@ -119,9 +118,9 @@ class Adapters:
         return [names[i] for i, _ in self.pairs(names)]
 
     def ranked(self, places: Sequence[Place], sent: Mapping[str, Shape]) -> list[Any]:
-        """The arrays of the model with the ranks of what one client sent, or :class:`Unfit` for a rank that none has.
+        """The model's arrays with the ranks that one client sent, or :class:`Unfit` for an impossible rank.
 
-        The shape of the first factor decides; that of the second has to agree, as every other one.
+        The first factor's shape sets the rank; all other shapes are checked against the result.
         """
         fitted = list(places)
         for i, j in self.pairs([place.name for place in places]):
@@ -136,7 +135,7 @@ class Adapters:
         return fitted
 
     def check(self, names: Sequence[str], layers: Sequence[Array | Scaled]) -> None:
-        """Raise :class:`Unfit` for factors that are no numbers, before they meet those of others."""
+        """Raise :class:`Unfit` for factors that are not finite or too large, before they are combined with others."""
         layers = arrays(layers)
         for i in [i for pair in self.pairs(names) for i in pair]:
             if not (np.abs(layers[i]) <= LARGEST).all():
@@ -150,7 +149,7 @@ class Adapters:
     def brought(
         self, names: Sequence[str], model: Sequence[Array], ranks: Sequence[int], client: str | None = None
     ) -> list[Array]:
-        """The model at other ranks, its pairs the best approximations; with the scale of a client, if it is for one."""
+        """The model with its pairs approximated at other ranks, in the scale of ``client`` if one is given."""
         made = list(model)
         for (i, j), rank in zip(self.pairs(names), ranks, strict=True):
             factors = Factors.of(model[i], model[j])
@@ -168,9 +167,9 @@ class Adapters:
         measured: Sequence[tuple[int, int]],
         reported: Reported,
     ) -> Folded:
-        """The cohort of n clients: arrays that are no factors as they are, and n coordinates for each pair of factors.
+        """The cohort of n clients: arrays that are not factors, unchanged, and n coordinates per pair of factors.
 
-        ``measured`` are ranges over the model's arrays in one row. Distances and angles are those of the products.
+        The coordinates have the distances and angles of the products. ``measured`` are column ranges of the flat model.
         """
         pairs = self.pairs(names)
         factors = {i for pair in pairs for i in pair}
@@ -213,14 +212,14 @@ class Adapters:
         return Folded(cohort, self, pairs, others, list(model), layers, backs)
 
     def _scale(self, client: str | None, rank: int, usual: int) -> float:
-        """What the product of a client's factors is multiplied by, or of the model's, whose rank is ``usual``."""
+        """The factor of a client's product, or of the model's if ``client`` is None; ``usual`` is the model's rank."""
         own = self.alphas.get(client) if client is not None else None
         return (own or self.alpha or usual) / rank
 
 
 @dataclass(frozen=True, eq=False)
 class Folded:
-    """A cohort in the coordinates of a round, and the way back to the arrays of the model."""
+    """A cohort in the coordinates of one round, with what converts them back to the model's arrays."""
 
     cohort: Cohort
     adapters: Adapters
@@ -231,7 +230,7 @@ class Folded:
     backs: Sequence[NDArray[np.float64]]
 
     def unfold(self, update: Tensor) -> tuple[list[Array], dict[str, float]]:
-        """The arrays of the new model, and the share of the length of its products that is lost at its rank."""
+        """The arrays of the new model, and the metric ``adapters_cut``."""
         made, flat = list(self.model), update.detach().cpu().double().numpy()
         if not flat.any():
             return made, {}
@@ -267,6 +266,6 @@ def at_rank(model: Mapping[str, Any], rank: int, kind: str = "lora") -> dict[str
 
 
 def _like(factors: Factors, a: Array, b: Array) -> tuple[Array, Array]:
-    """Factors in the dimensions and dtypes that the model's have."""
+    """Factors in the dimensions and dtypes of the model's."""
     new_a, new_b = factors.a.reshape(factors.rank, *a.shape[1:]), factors.b.reshape(len(b), factors.rank, *b.shape[2:])
     return new_a.astype(a.dtype), new_b.astype(b.dtype)

@@ -1,4 +1,4 @@
-"""How far one round's updates are let move the model, whatever the watches will make of their clients later."""
+"""Bounds on how far one round's updates move the model, whatever evidence there is about their clients."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ import numpy as np
 
 from ..core.stats import Mask, Norms, Scores, Weights, shrink
 
-KNOWN = 3  # rounds after which a client is no newcomer: those that evidence takes at least
+KNOWN = 3  # rounds after which a client is no newcomer: evidence needs at least as many
 CARRIED = 1.5  # carried median lengths that a round moves the model by at most; honest ones add up to 1.1 on average
 LONGEST = 16.0  # median lengths that one client in doubt has at most: the only owner of a class among 40 needs as many
 
 
 def level(lengths: Norms, total: float, shares: Weights | None = None) -> float:
-    """The length to which the longest updates must be shortened for all of them to add up to no more than a total.
+    """The length to shorten the longest updates to, so that all lengths add up to at most ``total``.
 
-        sum_i s_i min(||x_i||, l) = total;   the longest length where they add up to less
+        sum_i s_i min(||x_i||, l) = total;   the longest length if they add up to less
 
     Shares s are 1 by default.
 
@@ -36,13 +36,12 @@ def level(lengths: Norms, total: float, shares: Weights | None = None) -> float:
 def bounded(
     lengths: Norms, usual: Mask, doubted: Mask, kept: Mask, shorten: float | None, joint: float | None
 ) -> Weights:
-    """The factors that bring updates down to what each may move the model by.
+    """The factors that shorten updates, to bound how far each client moves the model.
 
-    Median lengths are those of the ``usual`` clients, whether in doubt or not: a minority with tiny updates that puts
-    the others in doubt must not shorten all to nothing.
-    A client is let move it by ``shorten`` median lengths. The clients in doubt that are in the model share
-    ``joint * n`` median lengths of a round with n clients, and each of them has ``LONGEST`` at most: the only owner of
-    a class has to be heard over n - 1 others.
+    The median length is that of the ``usual`` clients, in doubt or not: a minority with tiny updates that puts the
+    others in doubt must not shorten all updates to nothing. Each client may move the model by ``shorten`` median
+    lengths. In a round with n clients, those in doubt and in the model share ``joint * n`` median lengths, and each has
+    at most ``LONGEST``: the only owner of a class needs a long update against n - 1 others.
 
     >>> lengths = np.array([1.0, 1.0, 1.0, 8.0, 30.0])
     >>> standing, doubted = np.array([1, 1, 1, 0, 0], bool), np.array([0, 0, 0, 1, 1], bool)
@@ -56,15 +55,15 @@ def bounded(
     inside = doubted & kept
     if joint is None or not inside.any():
         return factors
-    most = max(joint * len(lengths), shorten or 0.0)  # of few clients, one has no less than any other client
+    most = max(joint * len(lengths), shorten or 0.0)  # in a small round, at least as much as any one client
     factors[doubted] = shrink(lengths[doubted], min(level(lengths[inside], most * middle), LONGEST * middle))
     return factors
 
 
 def discount(ages: Scores) -> Weights:
-    """The factor by which an update is shortened that began from a model of an earlier round.
+    """The factor that shortens an update that started from an earlier model.
 
-        s(a) = 1 / sqrt(1 + a),   a the rounds between that model and the one that is changed
+        s(a) = 1 / sqrt(1 + a),   a the rounds between that model and the current one
 
     Nguyen et al., Federated Learning with Buffered Asynchronous Aggregation (FedBuff, 2022), section 5.
 
@@ -75,12 +74,12 @@ def discount(ages: Scores) -> Weights:
 
 
 def held(lengths: Norms, shares: Weights, middle: float, shorten: float | None) -> Weights:
-    """The factors that bring updates down to what each may move the model by where clients are seen a few times.
+    """The factors that shorten updates in a round of clients that are seldom seen.
 
         ||f_i x_i|| <= shorten m;   sum_i s_i ||f_i x_i|| <= 1.5 m
 
-    m is the ``middle`` length that is carried from round to round, see :class:`.Population`: by the second sum no round
-    moves the model by more than 1.5 of it, even one that attackers fill. ``shares`` s of the model add up to 1.
+    m, or ``middle``, is the median length carried from round to round, see :class:`.Population`. By the second bound no
+    round moves the model by more than 1.5 m, even if all its clients are attackers. The ``shares`` s add up to 1.
 
     >>> held(np.array([1.0, 1.0, 30.0, 1.0]), np.full(4, 0.25), middle=1.0, shorten=3.0).tolist()
     [1.0, 1.0, 0.1, 1.0]
@@ -94,13 +93,12 @@ def held(lengths: Norms, shares: Weights, middle: float, shorten: float | None) 
 
 
 def newcomers_share(rounds: Scores, usual: float = 0.0) -> Weights:
-    """The factors by which newcomers have the weight together that a round allows them.
+    """The factors that limit the joint weight of a round's newcomers.
 
         sum over newcomers of f_i <= max(1, n s + 2 sqrt(n s (1 - s)))
 
-    ``rounds`` counts the rounds of each client before this one, and s is the share of newcomers that is ``usual``. A
-    client that comes back under a new name before any evidence is gathered has no more weight for it, and neither have
-    many of them.
+    ``rounds`` counts each client's earlier rounds, and s is the ``usual`` share of newcomers. So a client gains no
+    weight by returning under a new name before there is evidence, nor do many such clients.
 
     >>> newcomers_share(np.array([3.0, 9.0, 4.0, 0.0, 1.0])).tolist(), newcomers_share(np.zeros(2), 1.0).tolist()
     ([1.0, 1.0, 1.0, 0.5, 0.5], [1.0, 1.0])

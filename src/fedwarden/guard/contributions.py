@@ -1,4 +1,4 @@
-"""One round of models by name: which can be used, what they are weighed by, the new model, and the record of it."""
+"""One round of models by name: which are usable, how they are weighed, the new model, and the round's record."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ def usable(name: str) -> str:
 
 @dataclass(frozen=True, eq=False)
 class Contribution:
-    """What one client sent, as far as it can be read by itself; ``params`` are its values as they came.
+    """What one client sent, read without comparing it with the model; ``params`` are its values, unchanged.
 
-    ``whole`` says whether they are a model or the difference to the one that was sent.
+    ``whole`` is true for a whole model, false for the difference from the model that the client was sent.
     """
 
     client: str
@@ -63,8 +63,8 @@ class Contribution:
         metrics: object,
         listed: Collection[str] | None = None,
     ) -> Self:
-        """What a client sent, or :class:`Unfit`; without a count it counts 1, and of its metrics those are read that
-        are ``listed``, by default all.
+        """What a client sent, or :class:`Unfit`. Without an example count it counts 1; only ``listed`` metrics are
+        read, by default all.
         """
         arrays = read_all(params)
         count = 1.0 if sent is None else number(sent)
@@ -94,7 +94,7 @@ class Letter:
 
 
 def usual_kind(kinds: Sequence[bool], last: bool | None) -> bool:
-    """Whether most clients send whole models; of as many, what was so in the last round, else whole models."""
+    """Whether most clients send whole models; a tie repeats the last round, and is true without one."""
     votes = Counter(kinds)
     if votes[True] == votes[False]:
         return last is not False
@@ -102,10 +102,10 @@ def usual_kind(kinds: Sequence[bool], last: bool | None) -> bool:
 
 
 def form_of(came: Sequence[Contribution], base: Mapping[str, Any] | None, buffers: Sequence[str]) -> Form:
-    """The parameters that a round is about.
+    """The parameters of a round.
 
-    They are those of the model, unless more than half of the clients send the same part of it, as where a filter keeps
-    some back. Where the model is not known they are what most clients send.
+    They are those of the model, or the part of it that more than half of the clients send, for example behind a filter.
+    If the model is not known, they are what most clients send.
     """
     if base is None:
         forms = [tuple((name, a.shape, a.dtype.str) for name, a in c.arrays.items()) for c in came]
@@ -120,7 +120,7 @@ def form_of(came: Sequence[Contribution], base: Mapping[str, Any] | None, buffer
 def open_letters(
     came: Sequence[Contribution], form: Form, whole: bool, base: Arrays | None, adapters: Adapters | None = None
 ) -> tuple[list[Letter], list[Rejection]]:
-    """The contributions that fit the model, and the others with the reason."""
+    """The contributions that fit the model, and rejections of the others, with the reason."""
     return read_each([(sent.client, sent) for sent in came], partial(open_letter, form, whole, base, adapters))
 
 
@@ -144,16 +144,16 @@ def open_letter(
 
 
 def reported_by(came: Sequence[Contribution]) -> Reported:
-    """What clients tell of themselves, and the bytes and seconds of what they sent."""
+    """The metrics that clients report, and the bytes and seconds of their replies."""
     seconds = {sent.client: sent.seconds for sent in came if math.isfinite(sent.seconds)}
     seen = {SECONDS: seconds, BYTES: {sent.client: float(sent.size) for sent in came}}
     return joined(told("train/", ((sent.client, sent.metrics) for sent in came)), seen if came else {})
 
 
 def average_metrics(letters: Sequence[Letter], weights: Weights) -> tuple[dict[str, float], list[Note]]:
-    """The mean of each metric that most clients sent, over those, and a note of every value that was cut.
+    """The mean of each metric that most clients sent, over those clients, and a note of every value that was clipped.
 
-    What few send is in the record by client, and nobody else is told: one of them could send any number under any name.
+    A metric that few clients send is recorded by client but not averaged: a client can send any number under any name.
     """
     means: dict[str, float] = {}
     notes: list[Note] = []
@@ -172,7 +172,7 @@ def average_metrics(letters: Sequence[Letter], weights: Weights) -> tuple[dict[s
 
 @dataclass(frozen=True, eq=False)
 class Made:
-    """What became of a round; ``params`` is None where the model stays as it is."""
+    """The result of a round; ``params`` is None if the model stays unchanged."""
 
     record: RoundRecord
     params: dict[str, Any] | None = None
@@ -190,9 +190,9 @@ def play(
     word: Word = NO_WORD,
     adapters: Adapters | None = None,
 ) -> Made:
-    """Judge the clients' models and combine what remains; the warden remembers it. ``word`` is the operator's.
+    """Judge the clients' models, update the warden's memory, and combine what is kept. ``word`` is the operator's.
 
-    ``sent`` is the model that the clients were sent, as the engine holds it; of ``adapters`` the products are combined.
+    ``sent`` is the model that the clients were sent, as the engine holds it. The products of ``adapters`` are combined.
     """
     if not form.measured:
         return Made(idle_round(round, came, refused, Note.of("nothing_to_measure")))
@@ -239,7 +239,7 @@ def play(
 def judged(
     warden: Warden, cohort: Cohort, refused: Sequence[Rejection], whole: bool, word: Word = NO_WORD
 ) -> tuple[Outcome, list[Note]]:
-    """The warden's outcome; the median of whole models where nobody knows the model that they began with."""
+    """The warden's outcome; for whole models, if the model that they started from is not known, their median."""
     if whole and cohort.params is None:
         plain = Warden(aggregator="median", admission=warden.admission)
         return plain.step(cohort, refused, word), [Note.of("base_unknown")]

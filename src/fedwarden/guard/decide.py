@@ -1,4 +1,4 @@
-"""The heart of the product: what becomes of a cohort, as one pure function."""
+"""The decision about a cohort, as one pure function."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ from .telling import judgement_notes
 from .word import heard, obey, overrule
 
 DIGITS = 4  # of a place on the map
-EQUAL = 1e-6  # identical updates differ by rounding alone: relative to their length, far below what training leaves
+EQUAL = 1e-6  # of the length: identical updates differ less, by rounding alone; trained updates differ far more
 
 
 @dataclass(frozen=True, eq=False)
 class Measured:
-    """What was measured of a round's updates: each watch's reading, their lengths, and inner products if asked for."""
+    """The measurements of a round's updates: each watch's reading, their lengths, and inner products if requested."""
 
     readings: tuple[Reading, ...] = ()
     lengths: Norms = field(default_factory=lambda: np.zeros(0))
     products: NDArray[np.float64] | None = None
 
     def select(self, keep: Mask) -> Measured:
-        """What was measured of some of the updates."""
+        """The measurements of some of the updates."""
         readings = (
             replace(r, values=r.values[keep], parts={name: part[keep] for name, part in r.parts.items()})
             for r in self.readings
@@ -54,13 +54,13 @@ class Measured:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Decision:
-    """What becomes of a cohort, for whoever combines it.
+    """The decision about a cohort, as input for the aggregator.
 
-    ``cohort`` is the part that was let in, at the positions ``index`` of the one that ``came``, with the counts that
-    are believed; what follows is about its rows. ``measured`` is all that a record tells of them. ``weights`` in [0, 1]
-    are each client's part in the model, and ``factors`` shorten its row. ``buffers`` is what most agree on in the
-    columns that are not measured; it is empty where each row keeps its own. ``rows`` are those to combine: without lone
-    entries where a watch asks for it, then shortened where they are long or old. ``pair`` says which jurors are sent
+    ``cohort`` is the admitted part, at the positions ``index`` of the cohort that ``came``, with bounded example
+    counts; the other fields are about its rows. ``measured`` has their measurements for the record. ``weights`` in
+    [0, 1] are the clients' weights in the model; ``factors`` shorten their rows. ``buffers`` has the median of the
+    columns that are not measured, or is empty if each row keeps its own. ``rows`` are those to combine: without lone
+    entries if a watch asks for it, then shortened if they are long or old. ``pair`` names the jurors that are sent
     another model than the next global one, if any.
     """
 
@@ -86,21 +86,21 @@ class Decision:
 
     @property
     def unsuspected(self) -> Mask:
-        """Of all that came, the clients that were let in and are neither flagged nor in doubt."""
+        """The admitted clients that are neither flagged nor in doubt, as a mask over the cohort that ``came``."""
         return self.wide(~self.judgement.suspects, False)
 
     @property
     def changed(self) -> Mask:
-        """The clients whose row is not combined as it came."""
+        """The clients whose row is changed before it is combined."""
         return np.asarray((self.factors < 1) | self.judgement.alone) if len(self.factors) else self.factors < 1
 
     @cached_property
     def shift(self) -> Tensor:
-        """What jurors that are sent the other model get on top of the next global one (d,); empty if there are none.
+        """The difference (d,) of the other model that some jurors are sent from the next global one, or empty.
 
             +- c_i / (c_i + C) (x_i - sum_{j != i} c_j x_j / C),   C = sum_{j != i} c_j
 
-        That is the mean with the tested client i less the mean without it, and the opposite where i is in the model.
+        That is the mean with the tested client i minus the mean without it; the negative of it if i is in the model.
         """
         if self.pair is None:
             return torch.zeros(0)
@@ -118,16 +118,16 @@ class Decision:
 
     @property
     def length(self) -> float:
-        """The median length of the updates that were let in, of clients in good standing where there are any."""
+        """The median length of the admitted updates, of clients in good standing if there are any."""
         lengths, trusted = self.measured.lengths, self.cohort.trusted
         return float(np.median(lengths[trusted] if trusted.any() else lengths))
 
     def wide(self, values: NDArray[V], fill: float = 0.0) -> NDArray[V]:
-        """Values of the clients that were let in, over all that came."""
+        """Values of the admitted clients, at their positions in the cohort that ``came``; ``fill`` elsewhere."""
         return scatter(values, self.index, len(self.came), fill)
 
     def record(self, weights: Weights | None = None, notes: Sequence[Note] = ()) -> RoundRecord:
-        """The round in plain numbers over all that came; ``weights`` are those that the model was made with."""
+        """The record of the round, for the cohort that ``came``; the new model was made with ``weights``."""
         return RoundRecord(
             round=self.came.round,
             client_ids=self.came.client_ids,
@@ -144,7 +144,7 @@ class Decision:
         )
 
     def _directions(self, weights: Weights) -> Reported:
-        """The way of each update beside the rest of the model's step, and on a map; where products were asked for."""
+        """Each update's cosine with the rest of the model's step, and its place on a map; needs inner products."""
         products, ids = self.measured.products, self.cohort.client_ids
         if products is None:
             return {}
@@ -162,9 +162,9 @@ def decide(
     pairs: bool = False,
     word: Word = NO_WORD,
 ) -> tuple[Memory, Decision]:
-    """Admit, measure and judge a cohort; ``rejected`` are replies that were refused before it was made.
+    """Admit, measure and judge a cohort; ``rejected`` are replies that were rejected before.
 
-    ``pairs``: whoever combines the rows will ask for the inner products of all of them. ``word`` is the operator's.
+    ``pairs``: the aggregator will need the inner products of all rows. ``word`` is the operator's.
     """
     word = heard(word, guard)
     memory = obey(word, memory)
@@ -210,7 +210,7 @@ def decide(
         notes.append(Note.of("all_excluded", many=int(here.sum())))
     buffers = torch.zeros(0)
     if kept.any() and guard.admission.buffers == "median" and inside.updates.buffers:
-        buffers, far = inside.updates.agreed(judgement.weights > 0)  # also of copies, whose buffers may be others
+        buffers, far = inside.updates.agreed(judgement.weights > 0)  # also of copies, whose buffers may differ
         buffers = buffers * float(discount(inside.ages[kept]).mean())
         notes += buffer_notes(inside.client_ids, np.where(kept, far, 0.0))
     bound, joint = judgement.suspects & ~judgement.freed, None if guard.joint is None else guard.joint * here.mean()
@@ -244,7 +244,7 @@ def decide(
 
 
 def _hear(guard: Guard, memory: Memory, cohort: Cohort) -> tuple[Memory, Cohort, list[Note]]:
-    """What the jurors in good standing report, as what the last turns say, and a note of those that report nothing."""
+    """The memory and cohort with the reports of jurors in good standing, and a note of jurors without a report."""
     here = guard.jurors.intersection(cohort.client_ids)
     reports = {juror: told for juror, told in cohort.reported.get(WORSE, {}).items() if juror in here}
     believed = here - set(memory.excluded) - memory.doubted
@@ -259,9 +259,9 @@ def _hear(guard: Guard, memory: Memory, cohort: Cohort) -> tuple[Memory, Cohort,
     return replace(memory, hearings=hearings), replace(cohort, tried=tried, tried_without=without), notes
 
 
-@np.errstate(over="ignore")  # a signal may square what is too large for it
+@np.errstate(over="ignore")  # a signal may square numbers that are too large for that
 def measure(guard: Guard, cohort: Cohort, pairs: bool) -> Measured:
-    """Every watch's signal, one that several share measured once; with ``pairs``, the inner products of all updates."""
+    """Every watch's signal, shared signals measured once; with ``pairs``, the inner products of all updates."""
     found: dict[int, Scores | Reading] = {i: guard.watches[i].signal(cohort) for i in sorted(set(guard.firsts))}
     updates = cohort.updates
     readings = [r if isinstance(r := found[first], Reading) else Reading(r) for first in guard.firsts]
@@ -275,7 +275,7 @@ def measure(guard: Guard, cohort: Cohort, pairs: bool) -> Measured:
 
 
 def _leaders(guard: Guard, cohort: Cohort) -> Leaders:
-    """The index of the client that each one copies, its own if none; clients in good standing lead."""
+    """The index of the client that each one copies, its own if none; the copied one is in good standing if possible."""
     if not guard.share_copies:
         return np.arange(len(cohort))
     updates = cohort.updates
@@ -283,9 +283,9 @@ def _leaders(guard: Guard, cohort: Cohort) -> Leaders:
 
 
 def _repeated(cohort: Cohort) -> list[Note]:
-    """The groups of clients whose updates are identical, where each has a vote.
+    """Notes of groups of clients with identical updates, for a guard in which each has a vote.
 
-    Only those that are as long as another one, and then as far from the mean, are compared: seldom any.
+    Only updates of equal length and equal distance from the mean are compared.
     """
     updates, ids, notes = cohort.updates, cohort.client_ids, []
     lengths = updates.lengths()
@@ -302,6 +302,6 @@ def _repeated(cohort: Cohort) -> list[Note]:
 
 
 def _runs(index: NDArray[np.int_], values: Norms, lengths: Norms) -> list[NDArray[np.int_]]:
-    """The positions in runs of values that are equal up to rounding."""
+    """The positions, grouped by values that are equal up to rounding."""
     order = index[np.argsort(values[index])]
     return np.split(order, np.flatnonzero(np.diff(values[order]) > EQUAL * lengths[order][1:]) + 1)

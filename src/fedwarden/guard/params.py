@@ -18,12 +18,12 @@ from .arrays import BUFFERS, Converted, Scaled, Unfit, cast, fitted, measured_ra
 
 Arrays = dict[str, NDArray[Any]]
 Params = Mapping[str, Any]  # of a model, as the engine holds them
-ROUNDING = 1e-5  # of a variance: a difference in float32 that is added again is off by less
+ROUNDING = 1e-5  # of a variance: more than the error of adding a float32 difference back
 NUMBERS = (bool, int, float, np.generic, np.ndarray)
 
 
 def resolved(value: Any) -> Any:
-    """What a reference to a tensor on disk stands for; every other value is returned as it is.
+    """The tensor that a reference to disk stands for; every other value is returned unchanged.
 
     A tensor from a file is mapped, not copied: its pages are read when the guard reads them.
     """
@@ -71,7 +71,7 @@ def read_all(params: Any) -> Arrays:
 
 @dataclass(frozen=True)
 class Slot:
-    """One parameter of the model: what every client's must be like, and what the engine expects in its place.
+    """One parameter of the model: the shape and dtype that clients must send, and the kind that the engine expects.
 
     ``dtype`` is NumPy's; ``kind`` is a torch dtype for a tensor, else ``"array"`` or ``"number"``.
     """
@@ -92,11 +92,11 @@ class Slot:
         return math.prod(self.shape)
 
     def shaped(self, shape: tuple[int, ...]) -> Slot:
-        """The same for arrays of another shape."""
+        """The same slot with another shape."""
         return replace(self, shape=shape)
 
     def settle(self, array: NDArray[Any]) -> NDArray[Any]:
-        """A client's array in the dtype of the model, or :class:`Unfit`; narrower floats stay as they are."""
+        """A client's array in the dtype of the model, or :class:`Unfit`; narrower floats stay narrow."""
         try:
             if array.shape != self.shape:
                 raise Unfit.of("array_shape", shape=array.shape, expected=self.shape)
@@ -107,7 +107,7 @@ class Slot:
             raise Unfit(Note.of("array", array=self.name, cause=error.note)) from error
 
     def wrap(self, values: NDArray[Any]) -> Any:
-        """New values in the form that the engine had the old ones in."""
+        """New values in the type that the engine uses for this parameter."""
         array = np.asarray(cast(values, self.dtype)).reshape(self.shape)
         if isinstance(self.kind, torch.dtype):
             return torch.from_numpy(array.copy()).to(self.kind)
@@ -139,14 +139,14 @@ class Form:
         return measured_ranges(self.slots, self.buffers)
 
     def settle(self, arrays: Arrays) -> tuple[list[NDArray[Any] | Scaled], Converted]:
-        """A client's arrays in order and dtypes of the model, and what was converted; :class:`Unfit` if they differ."""
+        """A client's arrays in the model's order and dtypes, with the conversions made, or :class:`Unfit`."""
         narrow = scaled(self.slots, self.buffers, arrays, np.asarray)
         layers = [narrow[s.name] if s.name in narrow else s.settle(arrays[s.name]) for s in self.slots]
         pairs = [(arrays[slot.name].dtype, slot.dtype) for slot in self.slots]
         return layers, Converted((spelt(sent), spelt(model)) for sent, model in pairs if sent != model)
 
     def flatten(self, arrays: Arrays) -> Tensor:
-        """One vector, float64 where all floating parameters are; a copy."""
+        """A copy as one vector: float64 if all floating parameters are, else float32."""
         floating = {slot.dtype for slot in self.slots if slot.dtype.kind == "f"}
         wide = np.float64 if floating == {np.dtype(np.float64)} else np.float32
         return torch.from_numpy(np.concatenate([arrays[name].reshape(-1).astype(wide) for name in self.names]))
@@ -165,7 +165,7 @@ class Form:
         return made
 
     def difference(self, update: Tensor, base: Arrays | None) -> dict[str, Any]:
-        """The update by name; where the model is known, it takes no variance below zero."""
+        """The update by name; if the model is known, clipped so that no variance falls below zero."""
         made = {}
         for slot, part in self.split(update):
             if base is not None and slot.name.endswith(VARIANCE):
@@ -179,9 +179,9 @@ class Form:
 
 
 def negative_variance(layers: Sequence[NDArray[Any] | Scaled], form: Form, base: Arrays | None) -> Note | None:
-    """Why a client's arrays cannot be let in where a variance among them is below zero.
+    """The reason to reject a client's arrays if they contain a negative variance, else None.
 
-    ``base`` is given where they are differences, and added first; below zero is then more than rounding explains.
+    ``base`` is given if the arrays are differences, and is added first. Rounding errors are then tolerated.
     """
     for slot, layer in zip(form.slots, layers, strict=True):
         if slot.name.endswith(VARIANCE) and isinstance(layer, np.ndarray) and layer.size:

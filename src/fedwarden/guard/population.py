@@ -1,8 +1,8 @@
-"""What many clients, each seen a few times, did lately: a few numbers that a round is held against.
+"""Running values over many clients, each seen a few times, that a round is compared with.
 
-Where a round's clients hardly ever come back, no evidence gathers, and nine others of one round are no measure of what
-is normal: of 1,500 rounds of ten, attackers that are a tenth of all clients fill two. What the last some 500 updates
-did is one. Each number moves by a bounded step a round, so that such a round cannot set it, and follows what changes.
+If clients hardly ever return, there is no evidence about them, and the few others of one round do not show what is
+normal: if a tenth of all clients are attackers, they fill half of the round or more in 2 of 1,500 rounds of ten. The
+last 500 or so updates do show it. Each value moves by a bounded step per round, so no single round can set it.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ import numpy as np
 
 from ..core.stats import Norms, Scores
 
-WINDOW = 500  # updates that the numbers are about
-EARLIEST = 100  # updates before which a round is not held against them
-VISITS = 5.0  # of a client among the last WINDOW updates; fewer are few
-STEP = 1.0  # by which the log length of one round counts as off what is carried, at most
+WINDOW = 500  # updates that the running values are about
+EARLIEST = 100  # updates before the first comparison
+VISITS = 5.0  # updates of a client per WINDOW; with fewer it is seldom seen
+STEP = 1.0  # largest difference of log lengths, of a round and carried, that counts
 
 
 def follow(carried: float, now: float, rate: float, most: float) -> float:
-    """A carried number after a round that says another one: a running mean of which each step is bounded.
+    """The carried value after a round with the value ``now``: a running mean with bounded steps.
 
         c + rate * clip(now - c, -most, most)
 
@@ -33,11 +33,11 @@ def follow(carried: float, now: float, rate: float, most: float) -> float:
 
 @dataclass(frozen=True)
 class Population:
-    """What is carried of ``updates`` in ``rounds``.
+    """The running values after ``updates`` in ``rounds``.
 
-    ``length`` is the log of the median length, and ``fresh`` the share of newcomers. It follows the clients that define
-    what is normal; a round of n counts n / 500, and in logs at most that: all 500 updates of attackers raise the length
-    by a factor of e.
+    ``length`` is the log of the median length of trusted clients' updates, ``fresh`` the share of newcomers. A round of
+    n clients has weight n / 500 and moves ``length`` by at most that: 500 updates, all from attackers, raise the median
+    length by at most a factor of e.
     """
 
     rounds: int = 0
@@ -46,10 +46,10 @@ class Population:
     fresh: float = 1.0
 
     def few(self, visits: Scores) -> bool:
-        """Whether most clients of a round, by their earlier ``visits``, come too seldom to be known one by one.
+        """Whether most clients of a round, by their earlier ``visits``, are seen too seldom to be judged one by one.
 
-        The lower median client is expected fewer than 5 times among 500 updates, and took part in less than half of the
-        rounds: it is one of more than a hundred, and a round holds less than half of them.
+        The lower median client sends fewer than 5 of 500 updates and took part in less than half of the rounds. So
+        there are more than a hundred clients, and a round has less than half of them.
 
         >>> carried = Population(rounds=50, updates=500)
         >>> [carried.few(np.full(10, visits)) for visits in (1.0, 5.0)]  # 10 of 500, 10 of 100
@@ -70,7 +70,7 @@ class Population:
         return replace(self, rounds=self.rounds + 1, updates=updates, fresh=share)
 
     def measuring(self, lengths: Norms) -> Population:
-        """The same with the lengths of the last round's updates that define what is normal."""
+        """The same with the lengths of the last round's trusted updates."""
         n, logs = len(lengths), np.log(lengths[lengths > 0])
         if not len(logs):
             return self

@@ -1,4 +1,4 @@
-"""A guarded server that is handed whole rounds: each is judged, combined and recorded, and no error ends its run."""
+"""A guarded server that gets whole rounds: it judges, combines and records each, and no error ends the run."""
 
 from __future__ import annotations
 
@@ -36,17 +36,16 @@ class Log(Protocol):
 
 @dataclass(frozen=True)
 class Settings:
-    """How rounds are guarded and recorded: what engines take as options.
+    """How rounds are guarded and recorded: the options of an engine.
 
-    ``warden`` is a preset's name and ``options`` are its own, or it is a warden; ``aggregator`` combines in place of
-    the preset's. ``shares`` names clients that may hold more of the weight than others, such as one that truly has half
-    of the data. ``run_name`` and ``home`` say where the run is recorded; ``resume`` continues the latest unfinished run
-    of that name and experiment, if there is one. Parameters whose names end in one of ``buffers`` never enter a
-    distance. ``sinks`` are names, tables with options or sinks that every round is sent to; see docs/sinks.md.
-    ``adapters``, as "lora" or a table, says that the model has low-rank adapters: their products are judged and
-    combined. ``personal`` are names of parameters, or patterns as "head.*", that stay at the clients: neither judged
-    nor combined, they keep the server's values, whatever a client sends. ``metrics`` lists the metrics of clients that
-    are averaged and recorded, by default all.
+    ``warden`` is the name of a preset, with its ``options``, or a warden. ``aggregator`` replaces the preset's.
+    ``shares`` names clients that may have more weight than others, such as one that truly has half of the data. The run
+    is recorded under ``run_name`` in ``home``; ``resume`` continues the latest unfinished run of that name and
+    experiment, if there is one. Parameters whose names end in one of ``buffers`` never enter a distance. Every round is
+    sent to ``sinks``: names, tables with options, or objects; see docs/sinks.md. ``adapters``, "lora" or a table, is
+    for a model with low-rank adapters: their products are judged and combined. ``personal`` has names of parameters, or
+    patterns such as "head.*", that stay at the clients: they are neither judged nor combined, and keep the server's
+    values. ``metrics`` lists the clients' metrics that are averaged and recorded, by default all.
     """
 
     warden: str | Warden = "auto"
@@ -63,7 +62,7 @@ class Settings:
     metrics: Sequence[str] | None = None
 
     def guard(self, engine: str) -> Warden:
-        """The warden that they ask for; ``engine`` is how a message names the engine."""
+        """The warden with these settings; ``engine`` is its name in messages."""
         if self.options and not isinstance(self.warden, str):
             raise ConfigError("options are those of a preset; a warden object has its own already")
         chosen, options = self.warden, self.options or {}
@@ -82,7 +81,7 @@ class Settings:
 
 @dataclass(frozen=True, eq=False)
 class Answer:
-    """What a round made: a whole model or a difference, and the mean metrics. An empty difference changes no model."""
+    """The result of a round: a whole model or a difference, and mean metrics. An empty difference changes nothing."""
 
     whole: bool
     params: Mapping[str, Any]
@@ -90,7 +89,7 @@ class Answer:
 
 
 class Service:
-    """A guard, the run that it records, and what both remember between the rounds of one server."""
+    """A guard, the run that it records, and the state of both between the rounds of one server."""
 
     def __init__(
         self,
@@ -103,9 +102,9 @@ class Service:
         log: Log,
         keeps_model: bool = False,
     ) -> None:
-        """``software`` are versions that the run records, and ``weigh_by`` names what clients are weighed by.
+        """The run records the versions of ``software``, and ``weigh_by``, what clients are weighed by.
 
-        With ``keeps_model`` checkpoints have the model too, for an engine that keeps none.
+        With ``keeps_model`` checkpoints contain the model too, for an engine that saves none.
         """
         self.keeps_model = keeps_model
         self.engine, self.settings, self.guard, self.log = engine, settings, guard, log
@@ -117,8 +116,8 @@ class Service:
         self.whole: bool | None = None  # what clients sent last
         self.journal: Journal | None = None
         self.record: RoundRecord | None = None
-        self.word: Word | None = None  # the operator's, once it was read for this round
-        self.heard = NO_WORD  # and what of that holds in the next one, if it cannot be read then
+        self.word: Word | None = None  # the operator's, after it was read for this round
+        self.heard = NO_WORD  # the part of it that applies if it cannot be read in the next round
         self.done = 0
         self.begun = False
 
@@ -129,9 +128,9 @@ class Service:
         shown: Callable[[], Iterable[Any]],
         name: Callable[[], str] = str,
     ) -> Answer:
-        """The new model: made by the guard, or the last one.
+        """The new model, or the last one if the round made none.
 
-        ``shown`` gives whatever may be the model that the clients were sent, and ``name`` a run's where none was given.
+        ``shown`` gives candidates for the model that the clients were sent; ``name`` gives a default name of the run.
         """
         whole, sent = usual_kind([c.whole for c in came], self.whole), None
         try:
@@ -145,7 +144,7 @@ class Service:
         return Answer(whole, made.params, made.metrics)
 
     def close(self, state: str = "done", error: str = "") -> None:
-        """End the run's record; a second end changes nothing."""
+        """End the run's record; a second call changes nothing."""
         journal, self.journal = self.journal, None
         if journal is None:
             return
@@ -155,11 +154,11 @@ class Service:
             self.log.info(f"fedwarden: {line}")
 
     def warn(self, text: str) -> None:
-        """One line in the server's log; names and words of clients cannot steer the terminal that shows it."""
+        """One line in the server's log; text from clients is escaped for the terminal."""
         self.log.warning(f"fedwarden: {printable(text)}")
 
     def _sent(self, shown: Iterable[Any]) -> Params | None:
-        """The model that the clients were sent, wherever it is known from."""
+        """The model that the clients were sent: the first usable candidate, else the last model that was made."""
         for params in (*shown, self.last):
             if params:
                 with suppress(Unfit):  # a model that is no table of arrays is not known
@@ -191,9 +190,9 @@ class Service:
         return made
 
     def _hear(self) -> Word:
-        """The operator's word, read once a round, as the clients' models are about to be judged.
+        """The operator's word, read once a round, just before the clients' models are judged.
 
-        Not earlier: events may come in threads of the engine's own, and the ledger is used by one thread alone.
+        Not earlier: an engine may call from several threads, and only one thread may use the ledger.
         """
         if self.word is None and self.journal is not None:
             try:
@@ -204,26 +203,26 @@ class Service:
         return self.word or NO_WORD
 
     def _failed(self, came: Sequence[Contribution], refused: Sequence[Rejection], error: Exception) -> None:
-        """Note an error of the guard's own; nothing that goes wrong here matters more than the job."""
+        """Log and record an error of the guard itself; errors while doing so are ignored, so that the job continues."""
         note = Note.of("guard_failed", replies=len(came), error=reason(error))
         self.log.error(f"fedwarden: {printable(str(note))}\n{''.join(format_exception(error))}")
         with suppress(Exception):
             self._keep(idle_round(self.done + 1, came, refused, note))
 
     def form(self, came: Sequence[Contribution], sent: Params | None) -> Form:
-        """The parameters that a round is about."""
+        """The parameters of a round."""
         return form_of(*self._shared(came, sent), self.settings.buffers)
 
     def _shared(
         self, came: Sequence[Contribution], sent: Params | None
     ) -> tuple[list[Contribution], dict[str, Any] | None]:
-        """What came and what was sent, without what stays at the clients."""
+        """The contributions and the model that was sent, without personal parameters."""
         stay = staying(sent or {name for each in came for name in each.arrays}, self.settings.personal)
         base = None if sent is None else {name: value for name, value in sent.items() if name not in stay}
         return [each.without(stay) for each in came], base
 
     def begin(self, form: Form, name: Callable[[], str]) -> None:
-        """Start the run's record, or continue it; a run that cannot be recorded is guarded all the same."""
+        """Start the run's record, or continue it; a run that cannot be recorded is still guarded."""
         if self.begun:
             return
         self.begun = True
@@ -261,9 +260,9 @@ class Service:
         return Journal(home, named, self.engine, recorded, PARTS, self.warn, resume, mine.sinks, self.software)
 
     def _keep(self, record: RoundRecord, known: Sequence[str] = ()) -> RoundRecord:
-        """Log a round, remember it, and write it to the ledger; a ledger that cannot be written ends nothing."""
+        """Log a round, keep it, and write it to the ledger; if the ledger cannot be written, the run continues."""
         word = self._hear()
-        if not record.watches:  # nobody was judged: who was out stays out, but for what the operator says
+        if not record.watches:  # no client was judged: their states stay, except for the operator's word
             self.guard.heed(word)
             record = replace(record, excluded=self.guard.excluded, suspended=self.guard.memory.suspended)
             known = self.guard.excluded
@@ -292,7 +291,7 @@ class Service:
 
 
 def _unchanged(whole: bool, sent: Params | None) -> Answer:
-    """The model as it is; where it is not known, an empty difference."""
+    """The unchanged model, or an empty difference if it is not known."""
     if sent is None:
         return Answer(False, {})
     return Answer(whole, dict(sent) if whole else Form.of(sent).nothing())

@@ -1,4 +1,4 @@
-"""The latest updates of clients that answered before: the scale by which a few replies can be judged."""
+"""The latest updates of clients that answered before, which a few new replies are compared with."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from ..updates.updates import Updates
 from .judge import Guard
 
 WINDOW = 20
-"""Clients that a buffer is compared with: from 16 on, what they agree on is told from chance at the same level as in
-any larger round, see :func:`fedwarden.signals.opposition.informative`; the rest is room for attackers."""
+"""Clients that a buffer is compared with. With 16, agreement is tested against chance at the same level as in larger
+rounds, see :func:`fedwarden.signals.opposition.informative`; the other 4 leave room for attackers."""
 
 
 def server_rate(buffer: int, clients: int) -> float:
-    """The learning rate of the server by which a cycle of all clients moves the model as far as a round of all does.
+    """The server's learning rate with which one reply from each client moves the model as far as one synchronous round.
 
-        eta = sqrt(K / n)  for buffers of K < n clients at work,   1 from n on
+        eta = sqrt(K / n)  for buffers of K < n clients at work,   1 for K >= n
 
-    On average n / K - 1 buffers are folded while a client works, so its update counts sqrt(K / n), and n / K buffers
-    with eta sqrt(K / n) = K / n each make one step. Longer steps overshoot: each is made from a model that lacks those
-    of all clients at work.
+    On average n / K - 1 buffers are folded while a client works, so its update is discounted by sqrt(K / n). Then n / K
+    buffers, each with weight eta sqrt(K / n) = K / n, add up to one step. Longer steps overshoot: each update starts
+    from a model without those of all other clients at work.
 
     >>> server_rate(5, 20), server_rate(20, 5)
     (0.5, 1.0)
@@ -38,7 +38,7 @@ def server_rate(buffer: int, clients: int) -> float:
 
 
 def refuse_jurors(guard: Guard) -> None:
-    """Refuse jurors: they compare two models that follow each other, and clients at work see others."""
+    """Refuse jurors: they compare two successive models, and clients at work hold older ones."""
     if guard.jurors:
         raise ConfigError(
             "jurors compare the models of two rounds, and a buffer of replies is no round: leave jurors out"
@@ -47,7 +47,7 @@ def refuse_jurors(guard: Guard) -> None:
 
 @dataclass(frozen=True, eq=False)
 class Earlier:
-    """A client's update (d,), of the model that ``version`` rounds had made; what is not measured as it came."""
+    """A client's update (d,) to the model after ``version`` rounds; columns that are not measured hold what it sent."""
 
     client_id: str
     row: Tensor
@@ -57,12 +57,12 @@ class Earlier:
 
 @dataclass(frozen=True, eq=False)
 class Window:
-    """The latest update of each of the clients that answered last, the newest at the end."""
+    """The latest update of each client that answered recently, the newest at the end."""
 
     entries: tuple[Earlier, ...] = ()
 
     def beside(self, replies: Cohort, began: Mapping[str, int]) -> Cohort:
-        """A cohort of replies that ``began`` from models of these versions, with the latest updates of others."""
+        """A cohort of replies and the window; ``began`` has the version of the model that each reply started from."""
         ids, updates = replies.client_ids, replies.updates
         others = [e for e in self.entries if e.client_id not in ids][-WINDOW:]
         base = torch.zeros(updates.d, dtype=updates.dtype) if updates.base is None else updates.base
@@ -88,9 +88,9 @@ class Window:
         )
 
     def size(self, buffer: int) -> int:
-        """How many replies fill the next buffer; the first one waits for half of a window at least.
+        """How many replies fill the next buffer; the first one has at least half a window.
 
-        A single first reply would be judged beside nothing, and no length is too long beside nothing.
+        A single first reply could be compared with nothing, and no length would be too long.
 
         >>> Window().size(1), Window().size(40)
         (10, 40)
@@ -98,7 +98,7 @@ class Window:
         return buffer if self.entries else max(buffer, WINDOW // 2)
 
     def after(self, replies: Cohort, began: Mapping[str, int]) -> Window:
-        """The window with these replies in it, from models of the versions that they ``began`` from."""
+        """The window with these replies added; ``began`` has the version of the model that each client started from."""
         ids, n = replies.client_ids, len(replies)
         rows, base = [replies.updates.weighted_sum(one).clone() for one in np.eye(n)], replies.updates.base
         for start, stop in replies.updates.buffers:
@@ -108,7 +108,7 @@ class Window:
         return Window((*(e for e in self.entries if e.client_id not in ids), *new)[-WINDOW - n :])
 
     def state_dict(self) -> dict[str, Any]:
-        """All of it, as plain numbers and tensors."""
+        """The state, as plain numbers and tensors."""
         return {
             "clients": [e.client_id for e in self.entries],
             "numbers": [[e.count, e.version] for e in self.entries],

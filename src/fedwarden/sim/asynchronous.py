@@ -1,4 +1,4 @@
-"""Clients that work at their own speeds: which of them answer next, and from which model each of them began."""
+"""Clients with different speeds: which of them answer next, and which model each of them started from."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from ..core.stats import Scores
 from ..guard.window import Window, server_rate
 from .scenario import AsynchronousConfig
 
-JITTER = 0.1  # deviation of the log of how long one client takes for the same work
+JITTER = 0.1  # standard deviation of the log of a client's durations
 
 
 def durations(speeds: float | Sequence[float], clients: int, rng: np.random.Generator) -> Scores:
-    """How long each client takes for a reply: 1 for the fastest up to the spread, in even ratios and a drawn order.
+    """How long each client takes for a reply: from 1 to the spread, in equal ratios and random order.
 
-        T_i = spread^(r_i / (n - 1)),   r a random order of 0 to n - 1;   1 / speed_i where speeds are a list
+        T_i = spread^(r_i / (n - 1)),   r a random order of 0 to n - 1;   1 / speed_i if speeds are a list
 
     >>> durations(100.0, 3, np.random.default_rng(0)).round(6).tolist(), durations([1.0, 4.0], 2, None).tolist()
     ([100.0, 1.0, 10.0], [1.0, 0.25])
@@ -31,9 +31,9 @@ def durations(speeds: float | Sequence[float], clients: int, rng: np.random.Gene
 
 
 class Flights:
-    """The clients at work: when each will answer, and with which model it began.
+    """The clients at work: when each will answer, and which model it started from.
 
-    A client that has answered waits until its buffer is folded, and is then sent the model that came of it.
+    A client that has answered waits until its buffer is complete, and is then sent the new model.
     """
 
     def __init__(self, config: AsynchronousConfig, clients: Sequence[str], seed: int) -> None:
@@ -51,7 +51,7 @@ class Flights:
         self.window = Window()
 
     def send(self, version: int, params: Tensor, asked: Sequence[str], share: float) -> None:
-        """Send the model that so many rounds have made to clients that are free; a ``share`` of all is at work."""
+        """Send the model after ``version`` rounds to free clients, so that a ``share`` of all is at work."""
         self.flying = {client: flight for client, flight in self.flying.items() if client in asked}
         free = [client for client in asked if client not in self.flying]
         many = max(1, round(share * len(asked)))
@@ -65,7 +65,7 @@ class Flights:
         self.models = {v: model for v, model in {**self.models, version: params}.items() if v in used}
 
     def land(self) -> list[str]:
-        """The clients whose replies fill the next buffer, or all that are at work where these are fewer."""
+        """The clients whose replies fill the next buffer, or all at work if there are fewer."""
         order = sorted(self.flying, key=lambda client: (self.flying[client][1], client))
         first = set(order[: self.window.size(self.buffer)])
         flights = {client: self.flying.pop(client) for client in self.durations if client in first}
@@ -74,7 +74,7 @@ class Flights:
         return list(flights)
 
     def state_dict(self) -> dict[str, Any]:
-        """All that a run that is continued needs, with the models that clients began from."""
+        """The state that a resumed run needs, with the models that clients started from."""
         models = {str(version): model for version, model in self.models.items()}
         flying = {client: list(flight) for client, flight in self.flying.items()}
         return {"clock": self.clock, "flying": flying, "models": models, "window": self.window.state_dict()}

@@ -1,4 +1,4 @@
-"""Low-rank adapters in the simulator: clients of their own ranks in rows that are all of the model's."""
+"""Low-rank adapters in the simulator: clients of smaller ranks, in flat vectors of the model's size."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ class Sent:
 
 @dataclass(frozen=True, eq=False)
 class LowRank:
-    """The adapters of a scenario's model. A client of a smaller rank trains factors whose other rows are zeros.
+    """The adapters of a scenario's model. A client of a smaller rank trains the model's factors, padded with zeros.
 
-    Such rows have no gradient, so this is training at that rank, with the scale that the model has.
+    The padding has no gradient, so this is training at the smaller rank, with the model's scale.
     """
 
     adapters: Adapters
@@ -40,7 +40,7 @@ class LowRank:
 
     @classmethod
     def of(cls, scenario: Scenario, layout: Layout) -> LowRank | None:
-        """Those that the scenario's guard has been told of; what clients' own ranks ask for is checked."""
+        """The adapters of the scenario's guard, if any; clients' own ranks are checked."""
         adapters = Adapters.of(scenario.guard.adapters)
         own = {scenario.client_named(c, "train.own"): o.rank for c, o in scenario.train.own.items() if o.rank}
         if adapters is None:
@@ -81,7 +81,7 @@ class LowRank:
         return self.adapters.fold(round, letters, names, self._layers(params), measured, told)
 
     def update(self, folded: Folded, update: Tensor, params: Tensor) -> tuple[Tensor, dict[str, float]]:
-        """What an update in the coordinates of a cohort adds to the model, and metrics of it."""
+        """The change of the model by an update in the coordinates of a cohort, and its metrics."""
         model, metrics = folded.unfold(update)
         return self._flat(model).to(params) - params, metrics
 

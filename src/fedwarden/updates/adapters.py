@@ -1,7 +1,7 @@
-"""Low-rank adapters: what a pair of factors does to its layer, judged and combined without the layer's own matrix.
+"""Low-rank adapters: products of factor pairs, compared and combined without forming a layer's whole matrix.
 
 A client's factors are A (r, d_in) and B (d_out, r); with the scale s they add s B A to the weights of the layer.
-Clients may have different ranks, and the same product has many pairs of factors, so only products are compared.
+Clients may have different ranks, and many pairs of factors have the same product, so only products are compared.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from scipy.linalg import eigh, solve_triangular
 from torch import Tensor
 
 Numbers = NDArray[np.float64]
-ROUNDING = 1e-13  # of a squared length: what is left of two equal products in float32 is 3e-15 of it for every rank
-RIDGE = 1e-14  # of unit rows, so that a Cholesky factor exists; rounding leaves as much
-DEAD = 1e-7  # of the largest singular value: rounding, and no direction that was learned
+ROUNDING = 1e-13  # of a squared length: the difference of two equal products in float32 is 3e-15 of it at every rank
+RIDGE = 1e-14  # of unit rows, as large as rounding errors, so that a Cholesky factor exists
+DEAD = 1e-7  # of the largest singular value: below it is rounding alone
 
 
 class Factors(NamedTuple):
-    """The two factors of one layer, A (r, d_in) and B (d_out, r); more dimensions, as of a convolution, are joined."""
+    """The two factors of one layer, A (r, d_in) and B (d_out, r); a convolution's further dimensions are flattened."""
 
     a: NDArray[Any]
     b: NDArray[Any]
@@ -39,14 +39,14 @@ class Factors(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Layer:
-    """The factors of one layer in one round, as R products of a column and a row.
+    """The factors of one layer in one round, as R rank-one products of a column and a row.
 
         M = sum_k m_k s_k b_k a_k^T,   <M, M'> = (m l)^T [cos(a, a) o cos(b, b)] (m' l),   l_k = s_k |a_k| |b_k|
 
-    ``rows`` (R, d_in) has the a_k and ``columns`` (d_out, R) the b_k, the global model's first, and ``scales`` the s_k.
+    ``rows`` (R, d_in) has the a_k, ``columns`` (d_out, R) the b_k and ``scales`` the s_k; the global model's are first.
     ``lengths`` are the l_k, ``widths`` the |b_k|, ``along`` and ``across`` the cosines between rows and between
-    columns. Row i of ``updates`` (n, R) has the coefficients m of client i's update. Cosines make factors that are
-    multiplied and divided by the same number the same layer to the last digits.
+    columns. Row i of ``updates`` (n, R) has the coefficients m of client i's update. With cosines, A / c and c B give
+    the same result as A and B, up to the last digits.
     """
 
     rows: Tensor
@@ -63,8 +63,8 @@ class Layer:
     def of(cls, model: Factors, clients: Sequence[Factors], scale: float, scales: Sequence[float]) -> Layer:
         """A layer of the global model and of the clients, each with its scale.
 
-        The update of a client whose rank is smaller than the model's is measured from the model's first products: the
-        best approximation of that rank, which such a client starts from.
+        The update of a client of a smaller rank is its difference from the model's first products: these are the best
+        approximation of that rank, which the client started from.
         """
         everyone = [model, *clients]
         rows = torch.cat([torch.from_numpy(np.ascontiguousarray(f.a)) for f in everyone]).double()
@@ -80,18 +80,18 @@ class Layer:
         return cls(rows, columns, each, each * lengths * widths, widths, along, across, updates, ranks[0])
 
     def products(self) -> tuple[Numbers, Numbers]:
-        """The inner products of all updates (n, n), and what rounding may make of each squared length (n,)."""
+        """The inner products of all updates (n, n), and a bound on the rounding error of each squared length (n,)."""
         pairs = self.along * self.across * np.outer(self.lengths, self.lengths)
         parts = np.abs(self.updates)
         return self.updates @ pairs @ self.updates.T, ROUNDING * ((parts @ np.abs(pairs)) * parts).sum(axis=1)
 
     def combined(self, coefficients: Numbers) -> Numbers:
-        """The coefficients of the global model with a combination of the updates on top."""
+        """The coefficients of the global model plus a combination of the updates."""
         return (np.arange(len(self.scales)) < self.rank) + coefficients @ self.updates
 
 
 def _cosines(products: Tensor) -> tuple[Numbers, Numbers]:
-    """The cosines of vectors, 0 for those without a length, and their lengths, from their inner products."""
+    """The cosines of vectors (0 for zero vectors) and their lengths, from their inner products."""
     found = products.numpy()
     lengths = np.sqrt(np.diag(found))
     inverse = np.divide(1.0, lengths, out=np.zeros_like(lengths), where=lengths > 0)
@@ -103,8 +103,8 @@ def coordinates(products: Numbers, rounding: Numbers) -> tuple[Numbers, Numbers]
 
         K = S C S, S the lengths;   C = W L W^T;   x = S W L^(1/2);   V = L^(-1/2) W^T S^(-1)
 
-    The lengths come off first, so that one very long update costs the others no digits. An update no longer than its
-    ``rounding`` is exactly 0: a client that sends the model back, in whatever factors, is idle.
+    Lengths are divided out first, so that one very long update costs the others no precision. An update whose squared
+    length is at most its ``rounding`` becomes exactly 0: the client returned the model, in any factors, and is idle.
 
     >>> x, back = coordinates(np.array([[4.0, 2.0, 0.0], [2.0, 2.0, 0.0], [0.0, 0.0, 1e-20]]), np.full(3, 1e-15))
     >>> (x @ x.T).round(9).tolist()
@@ -122,14 +122,14 @@ def coordinates(products: Numbers, rounding: Numbers) -> tuple[Numbers, Numbers]
 
 
 def truncated(layer: Layer, coefficients: Numbers, rank: int, model: Factors) -> tuple[Factors, float, float]:
-    """The best approximation of some rank in balanced order, the squared length that it leaves out, and all of it.
+    """The best approximation of rank r, the squared length that it leaves out, and the whole squared length.
 
         M = U S V^T;   A = c V_r^T,   B = U_r S_r / c
 
-    Largest singular values come first, so that the first k rows and columns are the best approximation of rank k. The
-    rows of A keep the length c that those of the ``model`` have, as a mean square: in balanced factors, both of length
-    sqrt(S), the step of a client would be the shortest of all that lead to the same product. A direction that nobody
-    has learned yet keeps its row of the model, or gets one that is drawn, with zeros in B, so that it can be learned.
+    Singular values are in descending order, so the first k rows and columns are the best approximation of rank k. All
+    rows of A get the length c, the root mean square of those of the ``model``: with balanced factors, both of length
+    sqrt(S), clients would make the smallest steps of all factors with the same product. A direction that is not learned
+    yet keeps the model's row of A, or gets a random one, with zeros in B, so that it can be learned.
     """
     m = coefficients * layer.lengths
     some = np.flatnonzero(m)
@@ -143,7 +143,7 @@ def truncated(layer: Layer, coefficients: Numbers, rank: int, model: Factors) ->
         return Factors(a, b), 0.0, max(total, 0.0)
     factor = np.linalg.cholesky(across + RIDGE * len(m) * np.eye(len(m)))
     _, vectors = eigh((factor.T * m) @ along @ (m[:, None] * factor), subset_by_index=[len(m) - k, len(m) - 1])
-    spanned = np.zeros((len(layer.scales), k))  # in units of the columns as they are
+    spanned = np.zeros((len(layer.scales), k))  # in units of the columns, not normalised
     spanned[some] = solve_triangular(factor.T, vectors[:, ::-1]) / layer.widths[some, None]
     left = torch.linalg.qr(layer.columns @ torch.from_numpy(spanned)).Q
     right = ((left.T @ layer.columns) * torch.from_numpy(coefficients * layer.scales)) @ layer.rows
@@ -155,8 +155,8 @@ def truncated(layer: Layer, coefficients: Numbers, rank: int, model: Factors) ->
 
 
 def approximated(factors: Factors, rank: int) -> Factors:
-    """The best approximation of one pair of factors at another rank, in float64; its first rows and columns are those
-    of smaller ranks.
+    """The best approximation of one pair of factors at another rank, in float64; its first k rows and columns are that
+    of rank k.
 
     >>> made = approximated(Factors(np.eye(2), np.diag([1.0, 3.0])), 1)
     >>> (made.b @ made.a).round(9).tolist()
