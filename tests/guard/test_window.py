@@ -118,7 +118,7 @@ def test_a_reply_that_is_no_number_costs_its_buffer_alone():
 def test_newcomers_share_what_the_replies_allow_whoever_else_is_in_the_window():
     """Three known clients and two newcomers answer; seven others, of which six are new too, are in the window."""
     guard = fw.Warden.preset("auto", secret=1).guard
-    memory = replace(guard.blank(), seen={c: (9.0,) for c in (*IDS[:3], IDS[11])})
+    memory = replace(guard.blank(), seen=dict.fromkeys((*IDS[:3], IDS[11]), (9.0,)))
     _, decision = decide(guard, memory, cohort(rows(1), range(5)))
     assert decision.weights.tolist() == [1.0, 1.0, 1.0, 0.5, 0.5]
 

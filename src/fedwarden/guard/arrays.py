@@ -107,10 +107,11 @@ def check_names(names: Sequence[str], sent: Collection[str]) -> None:
 def scaled(
     places: Sequence[Place], buffers: tuple[str, ...], sent: Mapping[str, T], read: Callable[[T], NDArray[Any]]
 ) -> dict[str, Scaled | NDArray[Any]]:
-    """The model's floating arrays that came as int8 with their scales; those that are ``buffers`` as plain numbers.
+    """The model's floating arrays that came as int8 with their scales.
 
-    So are variances, which are looked at one by one. A name of the model's own is no scale. :class:`Unfit` where an array and its scale do not go together, or where all
-    that was sent beside scales is not named as the model's arrays.
+    Those that are ``buffers`` or variances come as plain numbers, since they are looked at one by one. A name of the
+    model's own is no scale. :class:`Unfit` where an array and its scale do not go together, or where all that was sent
+    beside scales is not named as the model's arrays.
     """
     found: dict[str, Scaled | NDArray[Any]] = {}
     names = [place.name for place in places]
