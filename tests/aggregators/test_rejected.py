@@ -60,6 +60,7 @@ def test_messages_that_are_no_replies_of_their_own_do_not_lower_f():
         Rejection("unknown", Note.of("not_asked", node=3)),
         Rejection("sybil", Note.of("unknown_client", known=6)),
         Rejection("away", Note.of("no_answer")),
+        Rejection("slow", Note.of("model_gone")),
     ]
     outcome = one_round(Warden(aggregator={"name": "krum", "f": 2}), rows(6), rejected=surplus)
     assert [note.kind for note in outcome.record.notes] == ["aggregator_failed"]

@@ -54,12 +54,33 @@ def test_sites_of_other_ranks_are_summed_exactly():
     assert not aggregator.record.rejected
 
 
+def narrow(params):
+    """The factors as int8, with one scale each."""
+    found = {name: np.float32(np.abs(a).max() / 127) for name, a in params.items()}
+    return {k: np.rint(a / found[k]).astype(np.int8) for k, a in params.items()} | {
+        f"{k}.scale": scale for k, scale in found.items()
+    }
+
+
+def test_factors_may_come_as_int8():
+    aggregator = guarded()
+    for site in SITES:
+        aggregator.accept_model(answer(site, narrow(sent(site))))
+    made = aggregator.aggregate_model()
+    assert aggregator.record.rejected == ()
+    want = guarded()
+    for site in SITES:
+        want.accept_model(answer(site, sent(site)))
+    np.testing.assert_allclose(product(made.params), product(want.aggregate_model().params), atol=0.1)
+
+
 @pytest.mark.parametrize(
     ("params", "says"),
     [
         ({**lora(), B: lora()[B][:, :2]}, "expected \\(9, 4\\)"),
         ({A: lora()[A]}, "sent no array 'q.lora_B'"),
         ({**lora(), A: np.full((RANK, D_IN), np.nan, np.float32)}, "NaN, Inf"),
+        ({**narrow(lora()), f"{A}.scale": np.float32(np.nan)}, "has a scale of nan"),
     ],
 )
 def test_a_site_whose_factors_do_not_fit_is_rejected(params, says):

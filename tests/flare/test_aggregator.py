@@ -420,9 +420,10 @@ def test_metrics_are_averaged_and_a_lie_is_bounded():
     assert aggregator.record.metrics["train/loss"] == pytest.approx(2.0)
 
 
-def test_what_jurors_send_as_a_metric_reaches_the_guard():
+@pytest.mark.parametrize("metrics", [None, "loss"])
+def test_what_jurors_send_as_a_metric_reaches_the_guard(metrics):
     """Of all sites that send it, the named one is heard."""
-    aggregator = guarded(options={"jurors": [SITES[1]]})
+    aggregator = guarded(options={"jurors": [SITES[1]]}, metrics=metrics)
     sites = enumerate(SITES)
     combine(
         aggregator, [answer(s, sent(s, model(), ParamsType.FULL), metrics={"worse": 0.1 * i + 0.2}) for i, s in sites]

@@ -155,3 +155,21 @@ def test_a_grid_of_int8_moves_a_quarter_of_the_bytes():
         guarded.start(LocalGrid(crowd), wide, num_rounds=1)
         sizes.append(guarded.record.reported["reply/bytes"][str(BAD)])
     assert sizes[1] == pytest.approx(sizes[0] / 4, rel=0.01)
+
+
+def test_a_variance_of_int8_is_looked_at_where_buffers_are_measured():
+    start = ArrayRecord({"w": Array(np.ones((4, 3), np.float32)), "bn.running_var": Array(np.ones(4, np.float32))})
+
+    def node(number):
+        def arrays(message):
+            rng = np.random.default_rng(number)
+            sent = {k: np.float32(v + rng.random(v.shape)) for k, v in state(message.content["arrays"]).items()}
+            bad = {"bn.running_var": np.full(4, -100, np.int8), "bn.running_var.scale": np.float32([0.5])}
+            return sent | bad if number == BAD else sent
+
+        return training(arrays)
+
+    guarded = Guarded(flower.FedAvg(), buffers=())
+    play(guarded, {n: node(n) for n in NODES}, rounds=1, arrays=start)
+    (rejection,) = guarded.record.rejected
+    assert "negative variance (-50)" in str(rejection.reason)

@@ -14,6 +14,7 @@ from flwr.common.secure_aggregation.secaggplus_constants import RECORD_KEY_CONFI
 from flwr.server.workflow import SecAggPlusWorkflow
 from flwr.serverapp.strategy import FedAvg
 
+from fedwarden.core.errors import ConfigError
 from fedwarden.flower import GuardedGroups, secure_mod
 from fedwarden.flower.secure import SumFailed, flatten, secure_sum
 from fedwarden.guard.groups import Groups
@@ -160,6 +161,11 @@ def test_a_run_goes_on_with_its_evidence(tmp_path):
     play(second, nodes, 4)
     assert second.evidence.rounds[:2] == whole.evidence.rounds[:2]
     assert len(second.evidence.rounds) == 4
+
+
+def test_adapters_are_refused_since_a_mean_of_factors_has_other_products():
+    with pytest.raises(ConfigError, match="a group shows a mean: use Guarded"):
+        GuardedGroups(FedAvg(), adapters="lora")
 
 
 def test_groups_of_one_are_refused():

@@ -81,6 +81,12 @@ def test_what_the_strategy_and_jurors_need_is_on_the_list_by_itself():
     assert set(guarded.record.reported["train/worse"].values()) == {0.25}
 
 
+def test_one_name_is_a_list_of_one():
+    guarded = Guarded(flower.FedAvg(), metrics="loss")
+    play(guarded, {n: honest(n, told({"loss": 0.25})) for n in NODES}, rounds=1)
+    assert set(guarded.record.reported["train/loss"].values()) == {0.25}
+
+
 def test_the_worst_clients_accuracy_stands_beside_the_mean():
     """One client has .2, another says 70; the worst is named among those that are no percentages."""
 

@@ -210,3 +210,26 @@ def test_convolutions_have_products_too(rng):
     np.testing.assert_allclose(folded.cohort.updates.inner_products(), dense, rtol=1e-6, atol=1e-6 * np.max(dense))
     made, _ = folded.unfold(folded.cohort.updates.weighted_sum(np.full(3, 1 / 3)))
     assert [a.shape for a in made] == list(shapes)
+
+
+def test_a_pair_that_stays_at_the_clients_is_no_part_of_an_update(rng):
+    """One client has another scale, and the server's factors, as all have: the pair neither moves nor is measured."""
+    whole = [*model(rng)[:2], *model(rng)]
+    names = ("own.lora_A", "own.lora_B", *NAMES)
+    first = RANK * (D_IN + D_OUT)
+    measured = [(a + first, b + first) for a, b in MEASURED]
+    letters = [Sent(c, [*whole[:2], *trained(rng, whole[2:])]) for c in "abc"]
+    adapters = Adapters(alphas={"a": 64})
+    folded = adapters.fold(1, letters, names, whole, measured, {})
+    alone = adapters.fold(1, [Sent(x.client_id, x.layers[2:]) for x in letters], NAMES, whole[2:], MEASURED, {})
+    np.testing.assert_allclose(folded.cohort.updates.lengths(), alone.cohort.updates.lengths())
+    made, _ = folded.unfold(folded.cohort.updates.weighted_sum(np.full(3, 1 / 3)))
+    assert (made[0] == whole[0]).all()
+    assert (made[1] == whole[1]).all()
+    assert (made[2] != whole[2]).any()
+
+
+def test_one_factor_cannot_stay_without_the_other():
+    shapes = [(RANK, D_IN), (D_OUT, RANK), (5,)]
+    with pytest.raises(ConfigError, match=r"'layer.lora_B.weight' stays at the clients and its partner .*lora_A"):
+        Adapters().shared(NAMES, shapes, [MEASURED[0], MEASURED[2]])

@@ -1,5 +1,7 @@
 """A few replies judged beside a window of earlier updates: only they are weighed, and only they are remembered."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -7,7 +9,9 @@ import torch
 import fedwarden as fw
 from fedwarden import Cohort, Updates
 from fedwarden.core.errors import ConfigError
+from fedwarden.core.notes import Note
 from fedwarden.core.reported import STALENESS
+from fedwarden.core.types import Rejection
 from fedwarden.guard.decide import decide
 from fedwarden.guard.replay import replay
 from fedwarden.guard.window import WINDOW, Window, refuse_jurors
@@ -109,6 +113,21 @@ def test_a_reply_that_is_no_number_costs_its_buffer_alone():
     _, decision = decide(guard, before, cohort(x, {0}, 2))
     assert decision.rejected == ()
     assert decision.weights.tolist() == [1.0]
+
+
+def test_newcomers_share_what_the_replies_allow_whoever_else_is_in_the_window():
+    """Three known clients and two newcomers answer; seven others, of which six are new too, are in the window."""
+    guard = fw.Warden.preset("auto", secret=1).guard
+    memory = replace(guard.blank(), seen=dict.fromkeys((*IDS[:3], IDS[11]), (9.0,)))
+    _, decision = decide(guard, memory, cohort(rows(1), range(5)))
+    assert decision.weights.tolist() == [1.0, 1.0, 1.0, 0.5, 0.5]
+
+
+def test_a_client_in_the_window_whose_reply_is_rejected_counts_as_one_that_is():
+    guard = fw.Warden.preset("auto", secret=1).guard
+    refused = [Rejection(IDS[7], Note.of("sent_nothing"))]
+    _, decision = decide(guard, guard.blank(), cohort(rows(1), range(5)), refused)
+    assert decision.cohort.rejected == 1
 
 
 def test_old_updates_move_the_model_less():

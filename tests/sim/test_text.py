@@ -218,6 +218,18 @@ def test_adapters_of_mixed_ranks_are_trained_judged_and_recorded():
         assert not model[name][1:].any()
         assert not model[name.replace("lora_A", "lora_B")][:, 1:].any()
         assert not np.allclose(model[name][0], start[name][0])
+
+
+def test_a_personal_adapter_keeps_the_servers_values_at_any_rank():
+    own, layer = {"1": {"rank": 1}}, "base.bert.encoder.layer.0.attention.self.query.*"
+    guard = {"preset": "none", "adapters": "lora"}
+    federation = Federation(scenario(guard=guard, train=TRAIN | {"own": own}, personal=[layer]))
+    start = torch.from_numpy(np.random.default_rng(0).standard_normal(len(federation.params))).float()
+    federation.params = start.clone()
+    record = next(federation.play())
+    assert record.rejected == ()
+    assert torch.equal(federation.params[federation.personal], start[federation.personal])
+    assert not torch.equal(federation.params, start)
     record = next(iter(federation.play()))
     assert 0 <= record.metrics["adapters_cut"] < 1
     assert not record.rejected

@@ -139,7 +139,7 @@ class GuardedAggregator(BaseAggregator):
     def _read(self, name: str, client: Any, params: Any, told: Mapping[str, Any]) -> Contribution:
         weighed = self.options.client_weights_mode == "sample_size"
         count = self.client_sample_size.get(client) if weighed else None
-        return Contribution.of(usable(name), True, params, count, told, self.options.metrics)
+        return Contribution.of(usable(name), True, params, count, told, self.service.listed)
 
     def _shown(self) -> tuple[Params | None]:
         return (self.service.last or (None if self.model is None else self.model.state_dict()),)

@@ -13,6 +13,7 @@ from flwr.server.workflow import SecAggPlusWorkflow
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 
+from ..core.errors import ConfigError
 from ..core.notes import Note
 from ..core.types import RoundRecord, Word
 from ..core.words import short
@@ -57,6 +58,8 @@ class GuardedGroups(Guarded):
         self.hidden: GroupGrid | None = None
         super().__init__(strategy, warden, client_name=self._name, **options)
         check_no_jurors(self.warden.guard)
+        if self.adapters is not None:
+            raise ConfigError("products of adapters need each client's factors, and a group shows a mean: use Guarded")
 
     def _careful(self, grid: Grid, timeout: float) -> Grid:
         """The same with groups in place of nodes while a round trains."""

@@ -63,7 +63,7 @@ class Guarded(Strategy):
         preset: str = "",
         adapters: str | Mapping[str, Any] | None = None,
         personal: str | Sequence[str] = (),
-        metrics: Sequence[str] | None = None,
+        metrics: str | Sequence[str] | None = None,
     ) -> None:
         """``warden`` is a preset's name, as ``preset`` is, or a warden, whose aggregator is not used unless given here.
 
@@ -98,7 +98,7 @@ class Guarded(Strategy):
         self.name = name or type(strategy).__name__
         self.home = None if home is None else Path(home)
         self.resume, self.buffers, self.sinks = resume, tuple(buffers), tuple(sinks)
-        self.personal, self.metrics = personal, metrics
+        self.personal, self.metrics = personal, (metrics,) if isinstance(metrics, str) else metrics
         self.names = Names(client_name)
         admission = self.warden.admission
         self.names.check(
@@ -319,6 +319,7 @@ class Guarded(Strategy):
                 )
             if self.adapters is not None:
                 many = len(self.adapters.pairs(template.names))
+                self.adapters.shared(template.names, template.shapes, template.measured)  # or it is refused
                 if self.adapters.rank is not None:
                     model, ranks = template.layers(arrays), [self.adapters.rank] * many
                     brought = self.adapters.brought(template.names, model, ranks)

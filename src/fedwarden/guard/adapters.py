@@ -117,6 +117,20 @@ class Adapters:
         """The names of the first factors."""
         return [names[i] for i, _ in self.pairs(names)]
 
+    def shared(
+        self, names: Sequence[str], shapes: Sequence[Shape], measured: Sequence[tuple[int, int]]
+    ) -> list[tuple[int, int]]:
+        """The pairs that are judged and combined: those in the ``measured`` columns, the others stay at the clients."""
+        starts, counted = list(first_columns(names, shapes).values()), {start for start, _ in measured}
+        pairs = self.pairs(names)
+        if split := next((pair for pair in pairs if len({starts[i] in counted for i in pair}) > 1), None):
+            i, j = sorted(split, key=lambda i: starts[i] in counted)
+            raise ConfigError(
+                f"personal: {names[i]!r} stays at the clients and its partner {names[j]!r} does not, but the product "
+                "of the two is judged: let both stay, or none"
+            )
+        return [pair for pair in pairs if starts[pair[0]] in counted]
+
     def ranked(self, places: Sequence[Place], sent: Mapping[str, Shape]) -> list[Any]:
         """The model's arrays with the ranks that one client sent, or :class:`Unfit` for an impossible rank.
 
@@ -171,10 +185,11 @@ class Adapters:
 
         The coordinates have the distances and angles of the products. ``measured`` are column ranges of the flat model.
         """
-        pairs = self.pairs(names)
+        shapes = [a.shape for a in model]
+        pairs = self.shared(names, shapes, measured)
         factors = {i for pair in pairs for i in pair}
         others = [i for i in range(len(model)) if i not in factors]
-        starts = list(first_columns(names, [a.shape for a in model]).values())
+        starts = list(first_columns(names, shapes).values())
         counted, base = {start for start, _ in measured}, [model[i].reshape(-1).astype(np.float64) for i in others]
         came = [arrays(letter.layers) for letter in letters]
         rows: list[list[Any]] = [row([own[i] for i in others]) for own in came]

@@ -29,7 +29,13 @@ L = TypeVar("L", bound="Letter")
 MANY = 10.0  # times the median count from which on a claim is worth a word
 NAMED = 40  # characters of a name that is too long, in the words about it
 ABSENT = ("no_answer", "failed")  # an honest client may be away
-SURPLUS = ("answered_twice", "not_asked", "other_name", "unknown_client")  # messages beside the replies of the round
+SURPLUS = (
+    "answered_twice",
+    "model_gone",
+    "not_asked",
+    "other_name",
+    "unknown_client",
+)  # messages beside the replies of the round
 SMALLEST = 1e-9  # examples that count as some: a share of less is lost in rounding, and its client is not
 
 

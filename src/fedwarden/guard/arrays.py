@@ -18,6 +18,7 @@ from ..core.errors import ConfigError, nearest
 from ..core.notes import Note, Value
 from ..core.types import Rejection
 from ..core.words import reason, short
+from ..models.trial import VARIANCE
 from ..updates.segments import Scaled as Scaled
 
 T = TypeVar("T")
@@ -106,10 +107,11 @@ def check_names(names: Sequence[str], sent: Collection[str]) -> None:
 def scaled(
     places: Sequence[Place], buffers: tuple[str, ...], sent: Mapping[str, T], read: Callable[[T], NDArray[Any]]
 ) -> dict[str, Scaled | NDArray[Any]]:
-    """The model's floating arrays that came as int8 with their scales; those that are ``buffers`` as plain numbers.
+    """The model's floating arrays that came as int8 with their scales.
 
-    A name of the model's own is no scale. :class:`Unfit` where an array and its scale do not go together, or where all
-    that was sent beside scales is not named as the model's arrays.
+    Those that are ``buffers`` or variances come as plain numbers, since they are looked at one by one. A name of the
+    model's own is no scale. :class:`Unfit` where an array and its scale do not go together, or where all that was sent
+    beside scales is not named as the model's arrays.
     """
     found: dict[str, Scaled | NDArray[Any]] = {}
     names = [place.name for place in places]
@@ -128,7 +130,7 @@ def scaled(
                 raise Unfit.of("array_too_large", value=most, dtype=str(place.dtype))
         except Unfit as error:
             raise Unfit(Note.of("array", array=place.name, cause=error.note)) from error
-        found[place.name] = whole(layer, place) if place.name.endswith(buffers) else layer
+        found[place.name] = whole(layer, place) if place.name.endswith((*buffers, VARIANCE)) else layer
     return found
 
 

@@ -21,6 +21,7 @@ from ..models.trial import examine
 from .adapters import Adapters
 from .admission import cohort_of, count_fault, read_each
 from .arrays import Converted, Scaled, Unfit, conversion_notes
+from .arrays import whole as unscaled
 from .metrics import bounded, worst_accuracy
 from .params import Arrays, Form, Params, negative_variance, read_all
 from .warden import Warden
@@ -136,7 +137,8 @@ def open_letter(
         ranked = adapters.ranked(form.slots, {name: array.shape for name, array in sent.arrays.items()})
         form = replace(form, slots=tuple(ranked))
     layers, converted = form.settle(sent.arrays)
-    if adapters is not None:
+    if adapters is not None:  # factors are multiplied
+        layers = [unscaled(x, slot) if isinstance(x, Scaled) else x for x, slot in zip(layers, form.slots, strict=True)]
         adapters.check(form.names, layers)
     if (whole or base is not None) and (fault := negative_variance(layers, form, None if whole else base)):
         raise Unfit(fault)

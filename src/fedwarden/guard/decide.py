@@ -221,14 +221,14 @@ def decide(
         factors = np.minimum(factors, held(measured.lengths, shares, middle, guard.shorten))
         judgement = replace(judgement, facts={**judgement.facts, "carried_length": middle})
     factors = factors * discount(inside.ages)
-    rows = inside.updates
+    rows, fit = inside.updates, [c for c in inside.client_ids if c not in context]
     if (judgement.alone & here).any():
         rows = Contained(rows, trusted if trusted.any() else inside.reference, judgement.alone)
     rows = rows.select(np.flatnonzero(here))
     return memory, Decision(
         came=came,
         index=tuple((np.cumsum(~cohort.context) - 1)[list(index)][here].tolist()),  # among the replies
-        cohort=replace(inside, num_examples=counts, rejected=unusable(refused, inside.client_ids)).replies,
+        cohort=replace(inside, num_examples=counts, rejected=unusable(refused, fit)).replies,
         rows=Mixed(rows, np.diag(factors[here])) if (factors[here] < 1).any() else rows,
         measured=measured.select(here),
         weights=weights[here],

@@ -342,7 +342,9 @@ def judge(
         here = np.array([client not in context for client in client_ids], dtype=bool)
         fresh = float(np.mean(visits[here] < KNOWN)) if here.any() else 0.0
         usual = population.fresh if seldom else float(2 * fresh >= 1)
-        weights, seen = weights * newcomers_share(visits, usual), known.updated(client_ids, [visits + 1])
+        shares = np.ones(n)
+        shares[here] = newcomers_share(visits[here], usual)
+        weights, seen = weights * shares, known.updated(client_ids, [visits + 1])
         population = population.after(int(here.sum()), fresh)
     facts = {name: value for reading in readings for name, value in reading.facts.items()}
     return (

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from ..core.errors import ConfigError
 from ..core.notes import Note
 from ..core.registry import component
+from ..core.reported import WORSE
 from ..core.types import NO_WORD, Rejection, RoundRecord, Word
 from ..core.words import printable, reason
 from .adapters import Adapters
@@ -59,7 +60,7 @@ class Settings:
     sinks: Sequence[Any] = ()
     adapters: str | Mapping[str, Any] | None = None
     personal: str | Sequence[str] = ()
-    metrics: Sequence[str] | None = None
+    metrics: str | Sequence[str] | None = None
 
     def guard(self, engine: str) -> Warden:
         """The warden with these settings; ``engine`` is its name in messages."""
@@ -77,6 +78,13 @@ class Settings:
             guard.aggregator = component("aggregator", self.aggregator)
             guard.carried = guard.aggregator.init()
         return guard if self.adapters is None else guard.of_products()
+
+    def listed(self, guard: Warden) -> frozenset[str] | None:
+        """The metrics of clients that are read: those on the list and what jurors report; None: all."""
+        if self.metrics is None:
+            return None
+        own = {self.metrics} if isinstance(self.metrics, str) else set(self.metrics)
+        return frozenset(own | ({WORSE.removeprefix("train/")} if guard.guard.jurors else set()))
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,7 +117,7 @@ class Service:
         self.keeps_model = keeps_model
         self.engine, self.settings, self.guard, self.log = engine, settings, guard, log
         self.strategy, self.weigh_by, self.software = strategy, weigh_by, software
-        self.low_rank = Adapters.of(settings.adapters)
+        self.low_rank, self.listed = Adapters.of(settings.adapters), settings.listed(guard)
         self.there: frozenset[str] = frozenset()  # the clients of this round
         self.planned = 0  # rounds, as far as the server tells
         self.last: Params | None = None  # the last model that was made here

@@ -63,7 +63,7 @@ class GuardedAggregator(ModelAggregator):
         wait: float | None = WAIT,
         adapters: str | Mapping[str, Any] | None = None,
         personal: str | Sequence[str] = (),
-        metrics: Sequence[str] | None = None,
+        metrics: str | Sequence[str] | None = None,
     ) -> None:
         """Plain values, since a job carries them as JSON; a warden object serves controllers in one's own process.
 
@@ -88,7 +88,7 @@ class GuardedAggregator(ModelAggregator):
         self.weigh_by, self.run_name, self.home, self.resume = weigh_by, run_name, home, resume
         self.buffers, self.sinks, self.wait, self.personal = tuple(buffers), tuple(sinks), wait, personal
         self.adapters = dict(adapters) if isinstance(adapters, Mapping) else adapters
-        self.metrics = None if metrics is None else list(metrics)
+        self.metrics = metrics if metrics is None or isinstance(metrics, str) else list(metrics)
 
         settings = Settings(
             warden, self.options, self.aggregator, self.shares, run_name, home, resume, self.buffers, sinks,
@@ -169,7 +169,7 @@ class GuardedAggregator(ModelAggregator):
         site = attempt(UNKNOWN, lambda: site_of(model))
         if isinstance(site, Rejection):
             return self._refuse(site)
-        found = attempt(site, lambda: contribution(site, model, self.weigh_by, self.metrics))
+        found = attempt(site, lambda: contribution(site, model, self.weigh_by, self.service.listed))
         if isinstance(found, Rejection):
             return self._refuse(found)
         with self.lock:

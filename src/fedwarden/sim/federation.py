@@ -143,7 +143,7 @@ class Federation:
         )
         self.own: dict[str, Tensor] = {}  # each client's personal parameters, as it left them
         self.output, self.layers = output_layer(layout.shapes), first_columns(layout.names, layout.shapes)
-        self.low_rank = LowRank.of(scenario, layout)
+        self.low_rank = LowRank.of(scenario, layout, self.measured)
         if self.low_rank is None:  # the coordinates of adapters are no weights of a model that a server could run
             self.warden.equip(self._server())
         self.truth = scenario.truth()

@@ -37,9 +37,10 @@ class LowRank:
     adapters: Adapters
     layout: Layout
     ranks: Mapping[str, int]
+    measured: Sequence[tuple[int, int]]
 
     @classmethod
-    def of(cls, scenario: Scenario, layout: Layout) -> LowRank | None:
+    def of(cls, scenario: Scenario, layout: Layout, measured: Sequence[tuple[int, int]]) -> LowRank | None:
         """The adapters of the scenario's guard, if any; clients' own ranks are checked."""
         adapters = Adapters.of(scenario.guard.adapters)
         own = {scenario.client_named(c, "train.own"): o.rank for c, o in scenario.train.own.items() if o.rank}
@@ -52,7 +53,8 @@ class LowRank:
             raise ConfigError(f"the model's adapters have rank {min(found)}; got {wrong}: raise model.rank")
         if adapters.rank is not None and found != {adapters.rank}:
             raise ConfigError(f"guard.adapters: rank {adapters.rank} is not the model's {max(found)}: set model.rank")
-        return cls(replace(adapters, alphas={**adapters.alphas, **own}), layout, own)
+        adapters.shared(layout.names, layout.shapes, measured)  # or it is refused
+        return cls(replace(adapters, alphas={**adapters.alphas, **own}), layout, own, measured)
 
     def sent(self, params: Tensor, client: str) -> Tensor:
         """The model that a client is sent."""
@@ -77,8 +79,7 @@ class LowRank:
     ) -> Folded:
         """The cohort of these clients' models."""
         letters = [Sent(c, self._layers(m, c), n) for c, m, n in zip(clients, models, counts, strict=True)]
-        names, measured = self.layout.names, self.layout.measured
-        return self.adapters.fold(round, letters, names, self._layers(params), measured, told)
+        return self.adapters.fold(round, letters, self.layout.names, self._layers(params), self.measured, told)
 
     def update(self, folded: Folded, update: Tensor, params: Tensor) -> tuple[Tensor, dict[str, float]]:
         """The change of the model by an update in the coordinates of a cohort, and its metrics."""
@@ -92,6 +93,6 @@ class LowRank:
         parts = flat.detach().cpu().split(list(self.layout.sizes))
         layers = [part.numpy().reshape(shape).copy() for part, shape in zip(parts, self.layout.shapes, strict=True)]
         if client is not None and (rank := self.ranks.get(client)):
-            for i, j in self.adapters.pairs(self.layout.names):
+            for i, j in self.adapters.shared(self.layout.names, self.layout.shapes, self.measured):
                 layers[i], layers[j] = layers[i][:rank], layers[j][:, :rank]
         return layers
