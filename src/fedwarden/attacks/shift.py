@@ -57,7 +57,7 @@ def taken(own: Examples, pool: Examples, found: NDArray[np.int64]) -> Examples:
 
 
 class Shortage(ValueError):
-    """The reserve has fewer samples of a class, by its number, or of what else is told, than are needed."""
+    """The reserve has fewer samples than needed, of a class by its number or of another kind by its name."""
 
     def __init__(self, of: int | str, wanted: int, left: int) -> None:
         self.of, self.wanted, self.left = of, wanted, left

@@ -100,7 +100,7 @@ def _hover(spot: Spot) -> str:
 
 
 def told(series: Series, client: str, dark: bool = False) -> go.Figure | None:
-    """What a client told of itself and how long its replies took, a panel each; None where nothing changed."""
+    """The numbers a client reported and how long its replies took, a panel each; None where nothing changed."""
     known = {k: v for k, v in _numbers(series, client).items() if np.ptp(v[np.isfinite(v)]) > 0}
     if not known:
         return None

@@ -195,7 +195,7 @@ def record(
 ) -> Answer:
     """The answer, recorded as a run with what the observers saw of the change in the first seed.
 
-    An audit that was interrupted is continued by ``resume``; ``on_start`` is told its number and the seeds that it has.
+    An audit that was interrupted is continued by ``resume``; ``on_start`` gets its number and its finished seeds.
     Where the change shows, and it is to be ``measured``, the answer has what helps against that.
     """
     with Recorder(folder) as recorder:

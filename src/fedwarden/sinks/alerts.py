@@ -47,7 +47,7 @@ WORDS: Mapping[Kind, str] = {"let in": "is no longer suspended", "silent": "does
 
 @dataclass(frozen=True)
 class Alert:
-    """What is told of a client in a round of a run, in words, with ``advice`` that helps until the run is done."""
+    """The message about a client in a round of a run, with ``advice`` that helps until the run is done."""
 
     kind: Kind
     run: str

@@ -131,7 +131,7 @@ def _attackers(name: str, attacks: Sequence[Table], table: Table, settled: Scena
 
 
 def _defence(word: str, f: int, table: Table, file: Path) -> tuple[str, Table]:
-    """A defence's name and its table [guard]; an aggregator that asks for the number of attackers is told it."""
+    """A defence's name and its table [guard]; an aggregator with the option for it gets the number of attackers."""
     name, options = (Path(word).stem, {}) if word.endswith(".toml") else _call(word)
     if word.endswith(".toml"):
         guard = (given := read_toml(file.parent / word)).get("guard", given)
