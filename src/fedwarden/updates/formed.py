@@ -112,7 +112,8 @@ def usual_sizes(sizes: Tensor, usual: Mask) -> Tensor:
     [0.30000001192092896, 0.10000000149011612]
     """
     n = int(usual.sum())
-    return sizes[torch.as_tensor(np.flatnonzero(usual), device=sizes.device)].kthvalue(n - n // 4, dim=0).values
+    rank = n - n // 4 - 1
+    return Updates.of(sizes).select(np.flatnonzero(usual).tolist()).ranked_mean(rank, rank + 1)
 
 
 class Contained(Formed):
