@@ -51,6 +51,8 @@ def ranked_mean(block: Tensor, low: int, high: int) -> Tensor:
     >>> ranked_mean(torch.tensor([[4.0], [1.0], [90.0], [2.0]]), 1, 3).tolist()
     [3.0]
     """
+    if high == low + 1:
+        return block.kthvalue(high, dim=0).values  # half the time of sorting
     return block.sort(dim=0).values[low:high].mean(dim=0)
 
 
