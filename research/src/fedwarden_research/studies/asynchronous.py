@@ -4,22 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import product
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from fedwarden.core.types import RoundRecord
+from fedwarden.core.words import count
 from fedwarden.studies.runner import Cell, Table, played
 
 from .defences import SETTINGS
 from .plan import Asked, Plan, check, scenario
-from .tables import Results, confidence, markdown, select, write_csv
+from .tables import Grid, Results, confidence, markdown, select, write_csv
 
 CLIENTS, ATTACKERS = 20, 4
 SPEEDS = 10.0  # times as long as the fastest client takes the slowest
 REPLIES = 400
-SOON = 8  # replies of an attacker after which it should have been left out
+SEEDS, HONEST = 3, 20  # runs under each attack, and without attack
+SOON = 8  # replies of an attacker by which it should have been left out
 LAST = 10  # buffers at the end of a run whose weights are counted
 BUFFERS = (1, 4, 10)
 NO_ATTACK = "none"
@@ -30,11 +31,9 @@ DEFENCES: Mapping[str, Table] = {
     "auto": {"preset": "auto"},
     "auto, alike": {"preset": "auto", "options": {"alike": True}},
 }
-HEADER = (
-    "data", "buffer", "attack", "guard", "runs", "accuracy", "points below no attack", "attackers in doubt by reply 8",
-    "attackers left out by reply 8", "weight of the attackers", "honest clients ever in doubt",
-    "honest clients ever left out",
-)  # fmt: skip
+RUN = ("data", "buffer", "attack", "guard", "runs", "accuracy", "points below no attack")
+OF_ATTACKERS = ("attackers in doubt by reply 8", "attackers left out by reply 8", "weight of the attackers")
+OF_HONEST = ("honest clients ever in doubt", "honest clients ever left out")
 
 
 def plan(asked: Asked) -> Plan:
@@ -42,18 +41,21 @@ def plan(asked: Asked) -> Plan:
     check("data set", [asked.data] if asked.data else [], list(SETTINGS))
     check("attack", asked.attack, list(ATTACKS))
     check("defence", asked.defence, list(DEFENCES))
-    data, seeds = asked.data or "digits", asked.seeds or 5
-    attacks = [name for name in ATTACKS if name in asked.attack or name == NO_ATTACK or not asked.attack]
+    data, seeds = asked.data or "digits", asked.seeds or SEEDS
+    attacks = [name for name in ATTACKS if name != NO_ATTACK and (name in asked.attack or not asked.attack)]
     defences = [name for name in DEFENCES if name in asked.defence or name == PLAIN or not asked.defence]
+    alone = seeds if asked.attack else max(seeds, HONEST)
+    wanted = cells(data, range(seeds), attacks, defences) + cells(data, range(alone), [NO_ATTACK], defences)
     command = asked.command("asynchronous", data=data, seeds=seeds)
     return Plan(
         f"asynchronous-{data}",
-        cells(data, range(seeds), attacks, defences),
+        wanted,
         f"asynchronous-{data}.md",
-        lambda found: markdown(list(HEADER), rows(data, found)),
+        lambda found: "\n\n".join([*(markdown(*grid) for grid in grids(data, found).values()), headline(found)]),
         lambda found: page(data, found, command),
         run=measure,
-        pictures=lambda found, folder: write(data, found, folder),
+        pictures=lambda found, folder: [write_csv(folder / name, grid) for name, grid in grids(data, found).items()],
+        tried=[table for _, table in wanted[:1]],
     )
 
 
@@ -106,51 +108,95 @@ def tally(records: Sequence[RoundRecord], attackers: set[str]) -> dict[str, Any]
     }
 
 
-def rows(data: str, results: Results) -> list[list[str]]:
-    """One row per buffer, attack and guard."""
+def cost(results: Results, buffer: int, attack: str, defence: str) -> float | None:
+    """Percentage points of accuracy below FedBuff without attack, on average over the seeds that both have."""
+
+    def accuracies(attack: str, defence: str) -> dict[object, float]:
+        where = {"buffer": buffer, "attack": attack, "defence": defence}
+        return {r["cell"]["seed"]: r["result"]["accuracy"] for r in results if where.items() <= r["cell"].items()}
+
+    plain, ours = accuracies(NO_ATTACK, PLAIN), accuracies(attack, defence)
+    both = [plain[seed] - ours[seed] for seed in ours if seed in plain]
+    return 100 * float(np.mean(both)) if both else None
+
+
+def rows(data: str, results: Results, attacks: Sequence[str]) -> list[list[str]]:
+    """One row per buffer, attack and guard; without attackers, their columns are left out."""
     made = []
-    for buffer, attack, defence in product(BUFFERS, ATTACKS, DEFENCES):
+    for buffer, attack, defence in product(BUFFERS, attacks, DEFENCES):
         found = select(results, {"buffer": buffer, "attack": attack, "defence": defence})
         if not found:
             continue
-        plain = select(results, {"buffer": buffer, "attack": NO_ATTACK, "defence": PLAIN})[: len(found)]
-        cost = 100 * (np.mean([r["accuracy"] for r in plain]) - np.mean([r["accuracy"] for r in found]))
-        attackers = sum(len(r["outs"]) for r in found)
+        attackers, honest = sum(len(r["outs"]) for r in found), sum(r["honest"] for r in found)
         soon = [f"{sum(n <= SOON for r in found for n in r[key])} of {attackers}" for key in ("doubts", "outs")]
-        honest = sum(r["honest"] for r in found)
+        lost = cost(results, buffer, attack, defence)
         made.append(
             [
                 data, str(buffer), attack, defence, str(len(found)), confidence([r["accuracy"] for r in found]),
-                f"{cost:.1f}", *(soon if attackers else ["-", "-"]),
-                f"{np.mean([r['held'] for r in found]):.3f}" if attackers else "-",
+                "-" if lost is None else f"{lost:.1f}",
+                *([*soon, f"{np.mean([r['held'] for r in found]):.3f}"] if attackers else []),
                 *(f"{sum(r[key] for r in found)} of {honest}" for key in ("honest doubted", "honest out")),
             ]
         )  # fmt: skip
     return made
 
 
+def grids(data: str, results: Results) -> dict[str, Grid]:
+    """The tables with and without attackers, by the names of their files."""
+    attacked = rows(data, results, [name for name in ATTACKS if name != NO_ATTACK])
+    return {
+        f"asynchronous-{data}.csv": ([*RUN, *OF_ATTACKERS, *OF_HONEST], attacked),
+        f"asynchronous-{data}-honest.csv": ([*RUN, *OF_HONEST], rows(data, results, [NO_ATTACK])),
+    }
+
+
+def headline(results: Results) -> str:
+    """For each guard and bar the worst case over the buffers."""
+    lines = []
+    for defence in [name for name in DEFENCES if name != PLAIN]:
+        alone = select(results, {"attack": NO_ATTACK, "defence": defence})
+        lost = [c for buffer in BUFFERS if (c := cost(results, buffer, NO_ATTACK, defence)) is not None]
+        if lost:
+            gone, many = sum(r["honest out"] for r in alone), sum(r["honest"] for r in alone)
+            lines.append(
+                f"- `{defence}`, no attack: {gone} of {many} honest clients left out in {count(len(alone), 'run')} "
+                f"(bar: 0); at most {max(lost):.1f} points below {PLAIN} (bar: 1)."
+            )
+        for attack in [name for name in ATTACKS if name != NO_ATTACK]:
+            under = select(results, {"attack": attack, "defence": defence})
+            lost = [c for buffer in BUFFERS if (c := cost(results, buffer, attack, defence)) is not None]
+            if under and lost:
+                outs = [n for r in under for n in r["outs"]]
+                gone, many = sum(r["honest out"] for r in under), sum(r["honest"] for r in under)
+                lines.append(
+                    f"- `{defence}`, {attack}: at most {max(lost):.1f} points lost (bar: 1.5); "
+                    f"{sum(n <= SOON for n in outs)} of {len(outs)} attackers left out by reply {SOON} (bar: all), "
+                    f"half of them by reply {np.quantile(outs, 0.5, method='lower'):g}, and they have "
+                    f"{100 * max(r['held'] for r in under):.1f} % of the weight at most; {gone} of {many} honest "
+                    "clients left out."
+                )
+    return "\n".join(lines)
+
+
 def page(data: str, results: Results, command: str) -> str:
     """Everything as Markdown; ``command`` is what makes it."""
     return f"""# Asynchronous federations: {data}
 
-{CLIENTS} clients, the slowest {SPEEDS:g} times slower than the fastest, {ATTACKERS} of them attackers of any speed;
-{REPLIES} replies, folded by one, four or ten.
+{headline(results)}
 
-<!-- not run: an hour on two cores -->
+{CLIENTS} clients, the slowest {SPEEDS:g} times slower than the fastest; {REPLIES} replies, folded by one, four or ten.
+Under attack, {ATTACKERS} of the clients attack, whatever their speed.
+
+<!-- not run: half an hour to two hours on two cores -->
 ```bash
 {command}
 ```
 
 - *Accuracy* is the mean over the last tenth of the buffers, in percent with its 95 % interval over seeds; *points below
-  no attack* compares it with {PLAIN} without attack.
+  no attack* compares it with {PLAIN} without attack, on the same seeds.
 - *Left out* is a client whose reply had no weight, or that was suspended or excluded. *Weight of the attackers* is
   their share of the weight of the last {LAST} buffers.
 
-{markdown(list(HEADER), rows(data, results))}
+[Under attack](asynchronous-{data}.csv)
 
-[The same as CSV](asynchronous-{data}.csv)"""
-
-
-def write(data: str, results: Results, folder: Path) -> list[Path]:
-    """The same as a CSV file."""
-    return [write_csv(folder / f"asynchronous-{data}.csv", (list(HEADER), rows(data, results)))]
+[Without attack](asynchronous-{data}-honest.csv)"""
