@@ -2,7 +2,7 @@
 
 python benchmarks/gigabytes.py                          774 M parameters, 25 GB of files, some minutes, two cores
 python benchmarks/gigabytes.py --parameters 8e6         the same at a hundredth of the size
-python benchmarks/gigabytes.py --folder /big            files elsewhere
+python benchmarks/gigabytes.py --folder /big            files elsewhere, which are kept and used again
 
 The process that folds is measured: RssAnon is what it has allocated and the system cannot drop, and VmHWM adds the
 pages of files that it has read, which the system may drop at any time. The bar of 9.3 GB, three models in float32, is
@@ -12,12 +12,14 @@ held against VmHWM, the larger of the two, with model, accumulators and update i
 from __future__ import annotations
 
 import argparse
+import os
 import subprocess
 import sys
 import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, nullcontext
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -35,27 +37,33 @@ BARS = {"pid_made": 3.0, "auto": 6.0}  # reads of the files
 CHUNK = 1 << 22
 
 
-def numbers(d: int, client: int) -> Iterator[np.ndarray]:
-    """A client's update by parts: a step that all take, twice as much noise, and of the last client the other sign."""
-    step, own = np.random.default_rng(7), np.random.default_rng([8, client])
-    sign = -1.0 if client == HALF + SINGLE - 1 else 1.0
+def numbers(d: int) -> Iterator[Iterator[np.ndarray]]:
+    """The updates by parts, each by clients: a step that all take, twice as much noise, the last with the other sign."""
+    step, own = np.random.default_rng(7), [np.random.default_rng([8, i]) for i in range(HALF + SINGLE)]
+    signs = [1.0] * (HALF + SINGLE - 1) + [-1.0]
     for start in range(0, d, CHUNK):
         size = min(CHUNK, d - start)
         shared = step.standard_normal(size, np.float32)
-        yield 1e-3 * (sign * shared + 2 * own.standard_normal(size, np.float32))
+        yield (
+            np.float32(1e-3) * (np.float32(sign) * shared + 2 * rng.standard_normal(size, np.float32))
+            for sign, rng in zip(signs, own, strict=True)
+        )
 
 
 def write(folder: Path, d: int) -> list[Path]:
-    """The files of all clients and of the model; a reply goes to disk part by part, as it comes."""
+    """The files of all clients; replies go to disk part by part, as they come."""
     paths = [folder / f"{i}.npy" for i in range(HALF + SINGLE)]
-    for i, path in enumerate(paths):
-        if not path.exists():
-            file = np.lib.format.open_memmap(path, "w+", np.float16 if i < HALF else np.float32, (d,))
-            start = 0
-            for part in numbers(d, i):
-                file[start : start + len(part)] = part
-                start += len(part)
-            file.flush()
+    if all(path.exists() for path in paths):
+        return paths
+    types = [np.dtype(np.float16 if i < HALF else np.float32) for i in range(len(paths))]
+    with ExitStack() as stack:
+        files = [stack.enter_context(path.open("wb")) for path in paths]
+        for file, dtype in zip(files, types, strict=True):
+            header = {"descr": dtype.str, "fortran_order": False, "shape": (d,)}
+            np.lib.format.write_array_header_1_0(file, header)
+        for parts in numbers(d):
+            for file, dtype, part in zip(files, types, parts, strict=True):
+                file.write(part.astype(dtype).data)
     return paths
 
 
@@ -67,6 +75,14 @@ def read(paths: list[Path]) -> int:
             while size := file.readinto(buffer):
                 total += size
     return total
+
+
+def forget_files(paths: list[Path]) -> None:
+    """Take the files out of the page cache, so that every case reads them from disk."""
+    for path in paths:
+        with path.open("rb") as file:
+            os.fsync(file.fileno())
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 def mean(paths: list[Path]) -> torch.Tensor:
@@ -116,7 +132,7 @@ class Peak:
 def second_round(preset: str, cohort: Callable[[int], fw.Cohort]) -> Callable[[], Any]:
     """A guard that has seen one round of small rows, and its next round of these."""
     warden = fw.Warden.preset(preset, secret=1)
-    few = np.stack([next(numbers(1 << 16, i)) for i in range(HALF + SINGLE)])
+    few = np.stack(list(next(numbers(1 << 16))))
     names = [str(i) for i in range(HALF + SINGLE)]
     warden.step(fw.Cohort(1, names, fw.Updates.of(few), np.full(len(names), 10.0)))
     return lambda: warden.step(cohort(2))
@@ -129,7 +145,7 @@ def child(case: str, paths: list[Path]) -> None:
     work: Callable[[], Any]
     if case in BARS:
         d = len(np.load(paths[0], mmap_mode="r"))
-        model = torch.zeros(d)  # the global model is held beside the rows
+        model = torch.full((d,), 0.01)  # the global model is held beside the rows
 
         def rows(round: int) -> fw.Cohort:
             return fw.Cohort(round, names, fw.Updates.open(paths), np.full(len(paths), 10.0), model)
@@ -156,7 +172,7 @@ def main() -> None:
         paths = [Path(folder) / f"{i}.npy" for i in range(HALF + SINGLE)]
         return child(case, paths)
     d = int(options.parameters)
-    with tempfile.TemporaryDirectory(dir=options.folder) as folder:
+    with tempfile.TemporaryDirectory() if options.folder is None else nullcontext(options.folder) as folder:
         paths = write(Path(folder), d)
         size = sum(path.stat().st_size for path in paths)
         print(
@@ -164,6 +180,7 @@ def main() -> None:
         )
         rows, floor = [], 0.0
         for case in ("read", "mean", "products", "pid_made", "auto"):
+            forget_files(paths)
             done = subprocess.run(
                 [sys.executable, __file__, "--child", case, folder], check=True, stdout=subprocess.PIPE, text=True
             )
