@@ -165,8 +165,8 @@ def survey(
 ) -> None:
     """The sums of :meth:`Updates.survey`: ``total``, and in ``parts`` squared norms, lengths and distances.
 
-    The sum is added to ``scale`` times what ``total`` holds. Without ``spread`` there are no distances. A row that counts in neither sum is not mixed in, so that one which is
-    not finite spoils only its own norm.
+    The sum is added to ``scale`` times what ``total`` holds. Without ``spread`` there are no distances. A row that
+    counts in neither sum is not mixed in, so that one which is not finite spoils only its own norm.
     """
     some = (centre != 0) | (shares != 0)
     used, rest = np.flatnonzero(some), np.flatnonzero(~some)

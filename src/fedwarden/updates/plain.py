@@ -9,8 +9,10 @@ from torch import Tensor
 
 from ..core.stats import Norms, Weights
 from . import ranks
-from .segments import Rows, give_back, most_columns
+from .segments import Rows, give_back
 from .sketch import Hashing
+
+HELD = 1 << 24  # columns of memory-mapped rows of which pages may be held at once where single columns are read
 
 
 def survey(updates: Rows, centre: Weights, shares: Weights, spread: bool) -> tuple[Norms, Norms, Norms, Tensor]:
@@ -81,13 +83,13 @@ def sample(updates: Rows, columns: NDArray[np.int64]) -> Tensor:
             found.append(segment.stack.index_select(1, inside).to(updates.dtype))
             continue
         picked = torch.empty(updates.n, last - first, dtype=updates.dtype, device=updates.device)
-        size, most, held = segment.stop - segment.start, most_columns(1), 0
-        parts = np.searchsorted(places, range(most, size, most)).tolist()
+        size, held = segment.stop - segment.start, 0
+        parts = np.searchsorted(places, range(HELD, size, HELD)).tolist()
         for target, row in zip(picked, segment.rows, strict=True):
             for to, some in zip(target.tensor_split(parts), inside.tensor_split(parts), strict=True):
                 to.copy_(row.index_select(0, some))
-                held += min(size, most)
-                if held >= most:
+                held += min(size, HELD)
+                if held >= HELD:
                     give_back(updates.maps)  # columns apart touch every page
                     held = 0
         give_back(updates.maps)
