@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -21,24 +22,28 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, nullcontext
 from pathlib import Path
-from time import perf_counter
+from secrets import token_hex
+from time import perf_counter, process_time
 from typing import Any
 
 import numpy as np
+import ray
 import torch
 from common import at_most, machine, show
 
 import fedwarden as fw
+from fedwarden.shards import Shards
 from guard import forget_peak, resident
 
 LARGE = 774_030_080  # entries of GPT-2-large: 36 blocks of width 1,280, a vocabulary of 50,257, 1,024 positions
 HALF, SINGLE = 8, 4
 BARS = {"pid_made": 3.0, "auto": 6.0}  # reads of the files
+CASES = ("read", "pid_made", "auto", "mean", "products", "pid_made/2", "auto/2")  # of so many workers
 CHUNK = 1 << 22
 
 
 def numbers(d: int) -> Iterator[Iterator[np.ndarray]]:
-    """The updates by parts, each by clients: a step that all take, twice as much noise, the last with the other sign."""
+    """The updates by parts, each by clients: a common step with twice as much noise; the last has the other sign."""
     step, own = np.random.default_rng(7), [np.random.default_rng([8, i]) for i in range(HALF + SINGLE)]
     signs = [1.0] * (HALF + SINGLE - 1) + [-1.0]
     for start in range(0, d, CHUNK):
@@ -108,6 +113,11 @@ def products(paths: list[Path]) -> torch.Tensor:
     return total
 
 
+def from_disk(place: Path = Path("/proc/self")) -> int:
+    """Bytes that a process has had read from disk so far."""
+    return int(re.search(r"^read_bytes: (\d+)", (place / "io").read_text(), re.MULTILINE)[1])
+
+
 class Peak:
     """The most that was resident while it watched: anonymous pages, by looking often, and all, by the system's mark."""
 
@@ -138,11 +148,51 @@ def second_round(preset: str, cohort: Callable[[int], fw.Cohort]) -> Callable[[]
     return lambda: warden.step(cohort(2))
 
 
+class Workers:
+    """The processes of Ray's workers: what each has used so far, and the most that one of them has held."""
+
+    def __init__(self) -> None:
+        places = [path.parent for path in Path("/proc").glob("[0-9]*/cmdline") if b"ray::Worker" in path.read_bytes()]
+        stats = [(place / "stat").read_text().rpartition(")")[2].split() for place in places]
+        self.seconds = sum(int(stat[11]) + int(stat[12]) for stat in stats) / os.sysconf("SC_CLK_TCK")
+        self.disk = sum(from_disk(place) for place in places)
+        self.anonymous, self.most = (max(held(kind, place) for place in places) for kind in ("RssAnon", "VmHWM"))
+
+
+def held(kind: str, place: Path) -> int:
+    return 1024 * int(re.search(rf"^{kind}:\s+(\d+)", (place / "status").read_text(), re.MULTILINE)[1])
+
+
+def sharded(preset: str, paths: list[Path], many: int) -> None:
+    """A round over Ray workers, of which each reads its columns of the same files."""
+    os.environ |= {"RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": token_hex(32)}
+    ray.init("local", num_cpus=many, include_dashboard=False, log_to_driver=False, object_store_memory=100 << 20)
+    with Shards(len(np.load(paths[0], mmap_mode="r")), many) as shards:
+
+        def rows(round: int) -> fw.Cohort:
+            shards.begin()
+            for path in paths:
+                shards.take(path.stem, path, 10.0)
+            return shards.cohort(round)[0]
+
+        work = second_round(preset, rows)
+        rows(0).updates.sample(np.arange(4))  # the workers load what they need
+        before, start = Workers(), perf_counter()
+        made = work()
+        shards.write(made.update, paths[0].with_name("update.npy"))
+        seconds, after = perf_counter() - start, Workers()
+    used = (seconds, after.seconds - before.seconds, after.disk - before.disk, after.anonymous / 1e9, after.most / 1e9)
+    print(*used, np.round(made.weights, 3).tolist(), sep="\t")
+
+
 def child(case: str, paths: list[Path]) -> None:
     """One case in a process of its own: seconds, and gigabytes at the peak."""
     torch.set_num_threads(2)
     names = [str(path.stem) for path in paths]
     work: Callable[[], Any]
+    preset, _, many = case.partition("/")
+    if many:
+        return sharded(preset, paths, int(many))
     if case in BARS:
         d = len(np.load(paths[0], mmap_mode="r"))
         model = torch.full((d,), 0.01)  # the global model is held beside the rows
@@ -154,17 +204,19 @@ def child(case: str, paths: list[Path]) -> None:
     else:
         work = {"read": lambda: read(paths), "mean": lambda: mean(paths), "products": lambda: products(paths)}[case]
     with Peak() as peak:
-        start = perf_counter()
+        start, before, disk = perf_counter(), process_time(), from_disk()
         made = work()
-        seconds = perf_counter() - start
+        seconds, own, disk = perf_counter() - start, process_time() - before, from_disk() - disk
     weights = np.round(made.weights, 3).tolist() if case in BARS else []
-    print(seconds, peak.anonymous / 1e9, peak.most / 1e9, weights, sep="\t")
+    print(seconds, own, disk, peak.anonymous / 1e9, peak.most / 1e9, weights, sep="\t")
+    return None
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--parameters", type=float, default=LARGE)
     parser.add_argument("--folder")
+    parser.add_argument("--cases", nargs="+", default=CASES)
     parser.add_argument("--child", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.child:
@@ -178,18 +230,23 @@ def main() -> None:
         print(
             f"{machine()}\n{d:,} parameters, {HALF} clients in float16 and {SINGLE} in float32, {size / 1e9:.1f} GB\n"
         )
-        rows, floor = [], 0.0
-        for case in ("read", "mean", "products", "pid_made", "auto"):
+        rows, floors = [], [0.0, 0.0]
+        for case in options.cases:
             forget_files(paths)
-            done = subprocess.run(
-                [sys.executable, __file__, "--child", case, folder], check=True, stdout=subprocess.PIPE, text=True
-            )
-            time_, anonymous, most, weights = done.stdout.splitlines()[-1].split("\t")
-            floor = floor or float(time_)
-            bar = at_most(float(time_) / floor, BARS.get(case)), at_most(float(most), 12 * d / 1e9, " GB")
-            rows.append([case, f"{float(time_):.1f}", f"{float(time_) / floor:.2f}", anonymous[:5], most[:5], *bar])
-            print(case, time_, anonymous, most, weights, file=sys.stderr)
-        header = ("case", "seconds", "reads", "RssAnon, GB", "VmHWM, GB", "bar of time", "bar of memory")
+            command = [sys.executable, __file__, "--child", case, str(folder)]
+            done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+            *found, weights = done.stdout.splitlines()[-1].split("\t")
+            wall, own, disk, anonymous, most = map(float, found)
+            floors = floors if floors[0] else [wall, own]
+            reads = wall / floors[0], own / floors[1]
+            bars = at_most(reads[0], BARS.get(case.partition("/")[0])), at_most(most, 12 * d / 1e9, " GB")
+            numbers = (wall, reads[0], own, reads[1], disk / size, anonymous, most)
+            rows.append([case, *(f"{number:.2f}" for number in numbers), *bars])
+            print(*rows[-1], weights, file=sys.stderr)
+        header = (
+            "case", "seconds", "reads", "seconds of CPU", "reads of CPU", "times from disk", "RssAnon, GB", "VmHWM, GB",
+            "bar of time", "bar of memory",
+        )  # fmt: skip
         show("A round over models from files", header, rows, "Each case is a process of its own.")
     return None
 

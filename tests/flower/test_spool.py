@@ -22,23 +22,6 @@ BAD = 5
 on_linux = pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="counts open files in /proc")
 
 
-class PulledGrid(LocalGrid):
-    """Nodes answer when their replies are pulled."""
-
-    def push_messages(self, messages):
-        self.open = {}
-        for message in messages:
-            number = f"m{next(self.numbers)}"
-            message.metadata.__dict__["_message_id"] = number
-            self.open[number] = message
-            yield number
-
-    def pull_messages(self, message_ids):
-        for number in message_ids:
-            message = self.open.pop(number)
-            yield from self.nodes[message.metadata.dst_node_id](message)
-
-
 def model(size=SIZE):
     rng = np.random.default_rng(0)
     return ArrayRecord({f"layer{i}": Array(rng.random(size, np.float32)) for i in range(LAYERS)})
@@ -82,7 +65,7 @@ def nodes(dtypes, bad=None):
 def played(folder, home, dtypes=("float32",), bad=None, rounds=2, warden="auto", **options):
     random.seed(0)  # Flower draws the order of the nodes
     guarded = Guarded(flower.FedAvg(), Warden.preset(warden, secret=1), home=home, spool=folder, **options)
-    return guarded, guarded.start(PulledGrid(nodes(dtypes, bad)), model(), num_rounds=rounds, timeout=5)
+    return guarded, guarded.start(LocalGrid(nodes(dtypes, bad)), model(), num_rounds=rounds, timeout=5)
 
 
 @pytest.mark.parametrize("options", [{}, {"aggregator": "mean"}, {"aggregator": "median"}, {"warden": "pid_made"}])
@@ -185,7 +168,7 @@ def test_files_have_no_names_and_are_freed_after_the_round(tmp_path):
         collect()  # records of Flower refer to themselves
         return Path("/proc/self/maps").read_text().count(str(tmp_path / "spool"))
 
-    guarded, result = played(tmp_path / "spool", tmp_path / "home")
+    _guarded, result = played(tmp_path / "spool", tmp_path / "home")
     assert list((tmp_path / "spool").iterdir()) == []
     assert len(result.train_metrics_clientapp) == 2
     assert held() == 0
@@ -200,7 +183,7 @@ def test_a_guard_holds_a_few_models_however_many_clients_there_are(tmp_path):
         collect()
         tracemalloc.start()
         try:
-            guarded.start(PulledGrid(some), model(size), num_rounds=2, timeout=5)
+            guarded.start(LocalGrid(some), model(size), num_rounds=2, timeout=5)
             return tracemalloc.get_traced_memory()[1] / (4 * LAYERS * size)
         finally:
             tracemalloc.stop()
