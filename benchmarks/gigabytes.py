@@ -3,6 +3,7 @@
 python benchmarks/gigabytes.py                          774 M parameters, 25 GB of files, some minutes, two cores
 python benchmarks/gigabytes.py --parameters 8e6         the same at a hundredth of the size
 python benchmarks/gigabytes.py --folder /big            files elsewhere, which are kept and used again
+python benchmarks/gigabytes.py --forecast 70e9          the table for models of that size, from what was measured
 
 The process that folds is measured: RssAnon is what it has allocated and the system cannot drop, and VmHWM adds the
 pages of files that it has read, which the system may drop at any time. The bar of 9.3 GB, three models in float32, is
@@ -53,6 +54,26 @@ def numbers(d: int) -> Iterator[Iterator[np.ndarray]]:
             np.float32(1e-3) * (np.float32(sign) * shared + 2 * rng.standard_normal(size, np.float32))
             for sign, rng in zip(signs, own, strict=True)
         )
+
+
+MEASURED = {"pid_made": (1.09, 32.1 / 24.8), "auto": (1.92, 38.3 / 24.8)}  # times from disk; seconds of a core per GB
+BESIDE = 0.7  # GB beside model and update
+
+
+def forecast(d: float, preset: str, memory: float, disk: float, network: float, cores: int) -> list[str]:
+    """A round of models of d parameters over machines of so many GB of memory and GB/s of disk and network.
+
+        bytes = 2 d HALF + 4 d SINGLE;   machines = ceil(8 d / (memory - BESIDE))
+        seconds = max(times * bytes / disk, core seconds * bytes / cores) / machines
+
+    A machine holds model and update, both as float32, of its columns, and has their part of each file on its own disk.
+    The replies come through the server's network.
+    """
+    size, (times, busy) = d * (2 * HALF + 4 * SINGLE) / 1e9, MEASURED[preset]
+    machines = int(np.ceil(8 * d / 1e9 / (memory - BESIDE)))
+    reading, folding = (part * size / machines for part in (times / disk, busy / cores))
+    numbers = (size, times * size, 8 * d / 1e9 + BESIDE, machines, size / network, reading, folding)
+    return [f"`{preset}`", *(f"{number:,.0f}" for number in numbers), f"{max(reading, folding):,.0f}"]
 
 
 def write(folder: Path, d: int) -> list[Path]:
@@ -165,7 +186,6 @@ def held(kind: str, place: Path) -> int:
 
 def sharded(preset: str, paths: list[Path], many: int) -> None:
     """A round over Ray workers, of which each reads its columns of the same files."""
-    os.environ |= {"RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": token_hex(32)}
     ray.init("local", num_cpus=many, include_dashboard=False, log_to_driver=False, object_store_memory=100 << 20)
     with Shards(len(np.load(paths[0], mmap_mode="r")), many) as shards:
 
@@ -217,12 +237,21 @@ def main() -> None:
     parser.add_argument("--parameters", type=float, default=LARGE)
     parser.add_argument("--folder")
     parser.add_argument("--cases", nargs="+", default=CASES)
+    parser.add_argument("--forecast", type=float)
     parser.add_argument("--child", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.child:
         case, folder = options.child
         paths = [Path(folder) / f"{i}.npy" for i in range(HALF + SINGLE)]
         return child(case, paths)
+    if options.forecast:
+        header = (
+            "guard", "files, GB", "read from disk, GB", "memory in all, GB", "machines of 64 GB", "replies come, s",
+            "disks read, s", "cores fold, s", "a round takes, s",
+        )  # fmt: skip
+        rows = [forecast(options.forecast, preset, 64, 2, 1.25, 16) for preset in BARS]
+        told = "Each machine has 16 cores and a disk of 2 GB/s; the server's network brings 1.25 GB/s."
+        return show(f"Models of {options.forecast:,.0f} parameters", header, rows, told)
     d = int(options.parameters)
     with tempfile.TemporaryDirectory() if options.folder is None else nullcontext(options.folder) as folder:
         paths = write(Path(folder), d)
@@ -231,10 +260,11 @@ def main() -> None:
             f"{machine()}\n{d:,} parameters, {HALF} clients in float16 and {SINGLE} in float32, {size / 1e9:.1f} GB\n"
         )
         rows, floors = [], [0.0, 0.0]
+        ray_too = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": token_hex(32)}
         for case in options.cases:
             forget_files(paths)
             command = [sys.executable, __file__, "--child", case, str(folder)]
-            done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+            done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=os.environ | ray_too)
             *found, weights = done.stdout.splitlines()[-1].split("\t")
             wall, own, disk, anonymous, most = map(float, found)
             floors = floors if floors[0] else [wall, own]

@@ -41,7 +41,7 @@ Form = tuple[tuple[str, ...], tuple[str, ...], tuple[tuple[str, int | None], ...
 class Stored(Array):
     """An array of a reply as it came, whose bytes lie in a file; they are copied if somebody asks for them."""
 
-    def __init__(self, array: Array, place: np.memmap[Any, np.dtype[np.uint8]]) -> None:
+    def __init__(self, array: Array, place: NDArray[np.uint8]) -> None:
         self.dtype, self.shape, self.stype, self.place = array.dtype, array.shape, array.stype, place
 
     @property
@@ -89,8 +89,10 @@ def view(array: Array) -> NDArray[Any]:
     size, held = math.prod(shape) * dtype.itemsize, len(data) - len(head)
     if size != held:
         raise Unfit.of("array_bytes", held=held, shape=shape, needed=size)
-    stored = isinstance(data, np.memmap)
-    flat = data[len(head) :].view(dtype) if stored else np.frombuffer(data, dtype, offset=len(head))
+    if isinstance(data, np.ndarray):
+        flat = data[len(head) :].view(dtype)
+    else:
+        flat = np.frombuffer(data, dtype, offset=len(head))
     if array.dtype == BFLOAT16 and dtype.itemsize == 2 and dtype.kind in "Vu":
         flat = (flat.view("<u2").astype(np.uint32) << 16).view(np.float32)  # NumPy has no bfloat16: half a float32
     elif dtype.kind == "V":

@@ -59,7 +59,7 @@ class Files:
     TYPES: ClassVar = {"F16": np.float16, "F32": np.float32, "F64": np.float64, "I64": np.int64, "I8": np.int8}
 
     def __init__(self) -> None:
-        self._open: dict[str, tuple[np.memmap[Any, Any], dict[str, Any]]] = {}
+        self._open: dict[str, tuple[NDArray[np.uint8], dict[str, Any]]] = {}
 
     def read(self, value: Any) -> Any:
         """The array of a reference as it lies in its file; any other value, or of another type, is returned unchanged.

@@ -57,7 +57,7 @@ class Mixed(Formed):
     def _only(self, keep: list[int]) -> Updates:
         used = np.flatnonzero(self.matrix[keep].any(axis=0))
         if 0 < 2 * len(used) <= self.source.n:  # so that the others are not read
-            return Mixed(self.source.select(used), self.matrix[np.ix_(keep, used)])
+            return Mixed(self.source.select(used), self.matrix[keep][:, used])
         return Mixed(self.source, self.matrix[keep])
 
     def block(self, segment: Segment, start: int, stop: int) -> Tensor:

@@ -206,8 +206,8 @@ class Updates:
             norms, lengths, total, found = cpu.survey_and_gram(self, share, origin)
             pairs = found if sharp(found, some) else None
             return Survey(norms, lengths, np.zeros(self.n), Sum(total), centre, share, spread, pairs)
-        *sums, total = self._back_end().survey(self, centre, share, spread)
-        return Survey(*sums, Sum(total), centre, share, spread)
+        norms, lengths, distances, total = self._back_end().survey(self, centre, share, spread)
+        return Survey(norms, lengths, distances, Sum(total), centre, share, spread)
 
     def knowing(self, survey: Survey) -> Updates:
         """The same rows, carrying a survey of them, so that no later step reads again what it tells.
