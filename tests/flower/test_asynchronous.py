@@ -11,7 +11,7 @@ from flwr.serverapp.strategy import FedAvg
 
 import fedwarden as fw
 from fedwarden.core.errors import ConfigError
-from fedwarden.flower import Asynchronous, asynchronous, grid
+from fedwarden.flower import Asynchronous, grid
 from fedwarden.store.ledger import Ledger
 
 from .nodes import Killed, LocalGrid, content, honest, model, state
@@ -61,7 +61,7 @@ class SlowGrid(LocalGrid):
 def clock(monkeypatch):
     found = Clock()
     monkeypatch.setattr(grid, "time", found)
-    monkeypatch.setattr(asynchronous, "QUICK", 1.0)
+    monkeypatch.setattr(grid, "QUICK", 1.0)
     return found
 
 

@@ -179,6 +179,7 @@ SENTENCES: Mapping[str, str | Callable[..., str]] = {
     "rejected": "{clients} rejected: {cause}",
     "sent_nothing": "sent nothing",
     "unpacked": "cannot be unpacked ({error}: {words})",
+    "not_stored": "cannot be stored on the server's disk: {error}",
     "unreadable": "cannot be read ({error}: {words})",
     # why a site's model is rejected by an aggregator of NVIDIA FLARE
     "not_a_model": "sent {sent}; expected arrays by name",

@@ -9,7 +9,6 @@ import torch
 from flwr.app import ArrayRecord, ConfigRecord, Message
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
-from flwr.superlink.grid import HttpGrid
 
 from ..core.errors import ConfigError
 from ..core.notes import Note
@@ -17,12 +16,10 @@ from ..core.types import Cohort, Rejection, Reported
 from ..guard.decide import Decision
 from ..guard.warden import Warden
 from ..guard.window import Window, refuse_jurors, server_rate
-from .grid import POLL, OneByOne
+from .grid import OneByOne
 from .inbox import Letter
 from .records import Template
 from .strategy import Guarded
-
-QUICK = 0.1  # seconds between two polls for replies if the nodes are on this machine
 
 
 class Asynchronous(Guarded):
@@ -49,6 +46,8 @@ class Asynchronous(Guarded):
             raise ConfigError(f"needs buffer >= 1, a whole number, and rate > 0; got {buffer!r} and {rate!r}")
         super().__init__(strategy, warden, **options)
         refuse_jurors(self.warden.guard)
+        if self.spool is not None:
+            raise ConfigError("spool keeps the replies of one round, and updates here are judged with earlier ones")
         if self.adapters is not None:
             raise ConfigError("products of adapters are compared within a round, and a buffer is none: use Guarded")
         self.buffer, self.rate = buffer, rate
@@ -58,7 +57,7 @@ class Asynchronous(Guarded):
         self.at_work: dict[int, tuple[int, ArrayRecord]] = {}  # by node: its model's version and the model
 
     def _careful(self, grid: Grid, timeout: float) -> Grid:
-        self.replies = OneByOne(grid, POLL if isinstance(grid, HttpGrid) else QUICK)
+        self.replies = OneByOne(grid)
         self.at_work = {}
         return cast(Grid, self.replies)
 

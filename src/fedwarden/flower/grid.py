@@ -12,11 +12,14 @@ from typing import Any
 import httpx
 from flwr.app import Message
 from flwr.serverapp import Grid
+from flwr.superlink.grid import HttpGrid
 
 from ..core.notes import Note
 from ..core.words import short
+from ..guard.arrays import Unfit
 
 POLL = 3.0  # seconds between two looks for replies, as Flower's own
+QUICK = 0.1  # the same if the nodes are on this machine
 
 
 class Seen:
@@ -59,12 +62,15 @@ class OneByOne(Seen):
     the others, which count as received by then. ``unreadable`` says why a message has no reply, ``arrived`` after how
     many seconds one was there, to the length of a poll. By default all replies are waited for; with ``size`` so many of
     all that are due, whichever nodes send them first, and those of others later. ``landed`` are the messages that a
-    call found answered or gave up, and ``late`` the nodes that answered one given up before.
+    call found answered or gave up, and ``late`` the nodes that answered one given up before. ``keep`` stores a reply
+    before the next one is pulled.
     """
 
-    def __init__(self, grid: Grid, poll: float = POLL) -> None:
+    def __init__(self, grid: Grid, keep: Callable[[Message], Message] | None = None, poll: float | None = None) -> None:
         super().__init__(grid)
-        self.poll, self.size = poll, math.inf
+        usual = POLL if isinstance(grid, HttpGrid) else QUICK
+        self.poll, self.size = usual if poll is None else poll, math.inf
+        self.keep = keep
         self.unreadable: dict[str, Note] = {}
         self.arrived: dict[str, float] = {}
         self.flying: dict[str, tuple[Message, float]] = {}
@@ -105,7 +111,11 @@ class OneByOne(Seen):
 
     def _pull(self, number: str) -> list[Message]:
         try:
-            return list(self._grid.pull_messages([number]))
+            found = list(self._grid.pull_messages([number]))
+            return [self.keep(reply) for reply in found] if self.keep else found
+        except Unfit as error:
+            self.unreadable[number] = error.note
+            return []
         except httpx.HTTPError:  # the SuperLink, not a client
             raise
         except Exception as error:  # what a client sent cannot be unpacked
