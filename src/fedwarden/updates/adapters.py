@@ -134,7 +134,7 @@ def truncated(layer: Layer, coefficients: Numbers, rank: int, model: Factors) ->
     m = coefficients * layer.lengths
     some = np.flatnonzero(m)
     m, along, across = m[some], layer.along[np.ix_(some, some)], layer.across[np.ix_(some, some)]
-    length = float(np.sqrt(np.square(model.a, dtype=np.float64).sum() / max(model.rank, 1))) or 1.0
+    length = float(min(np.linalg.norm(model.a.astype(np.float64), axis=1), default=0.0)) or 1.0
     a, b = np.random.default_rng(0).standard_normal((rank, model.a.shape[1])), np.zeros((len(model.b), rank))
     a *= length / np.linalg.norm(a, axis=1, keepdims=True)
     a[: model.rank] = model.a[:rank]
@@ -149,8 +149,9 @@ def truncated(layer: Layer, coefficients: Numbers, rank: int, model: Factors) ->
     right = ((left.T @ layer.columns) * torch.from_numpy(coefficients * layer.scales)) @ layer.rows
     singular = torch.linalg.vector_norm(right, dim=1)
     alive = np.flatnonzero((singular > DEAD * singular.max()).numpy())
-    a[alive] = (length * right[alive] / singular[alive, None]).numpy()
-    b[:, alive] = (left[:, alive] * (singular[alive] / length)).numpy()
+    lengths = singular[alive].sqrt().clamp(min=length)
+    a[alive] = (lengths[:, None] * right[alive] / singular[alive, None]).numpy()
+    b[:, alive] = (left[:, alive] * (singular[alive] / lengths)).numpy()
     return Factors(a, b), max(total - float(singular.square().sum()), 0.0), total
 
 
