@@ -161,6 +161,11 @@ def test_a_rank_that_no_layer_has_is_refused(shapes, says):
             return Place(self.name, shape)
 
     places = [Place(n, s) for n, s in zip(NAMES, ((RANK, D_IN), (D_OUT, RANK), (5,)), strict=True)]
+    with pytest.raises(Unfit, match="has rank 7; expected 1 to 6"):
+        Adapters(max_rank=6).ranked(places, {NAMES[0]: (7, D_IN)})
+    narrow = [Place(n, s) for n, s in zip(NAMES, ((2, D_IN), (D_OUT, 2), (5,)), strict=True)]
+    with pytest.raises(Unfit, match="has rank 9; expected 1 to 8"):
+        Adapters().ranked(narrow, {NAMES[0]: (9, D_IN)})
     with pytest.raises(Unfit, match=says):
         Adapters().ranked(places, shapes)
     fitted = Adapters().ranked(places, {NAMES[0]: (3, D_IN)})
@@ -230,6 +235,5 @@ def test_a_pair_that_stays_at_the_clients_is_no_part_of_an_update(rng):
 
 
 def test_one_factor_cannot_stay_without_the_other():
-    shapes = [(RANK, D_IN), (D_OUT, RANK), (5,)]
     with pytest.raises(ConfigError, match=r"'layer.lora_B.weight' stays at the clients and its partner .*lora_A"):
-        Adapters().shared(NAMES, shapes, [MEASURED[0], MEASURED[2]])
+        Adapters().shared(NAMES, {NAMES[1]})
