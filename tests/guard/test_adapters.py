@@ -77,10 +77,10 @@ def test_the_sum_of_products_comes_back_at_the_rank_of_the_model(rng, rank):
     folded = fold(Adapters(rank=rank), letters, whole)
     made, metrics = folded.unfold(folded.cohort.updates.weighted_sum(shares))
     dense = product(whole) + sum(s * u for s, u in zip(shares, updates, strict=True))
-    layer, back = folded.layers[0], folded.backs[0]
-    update = folded.cohort.updates.weighted_sum(shares)[-len(letters) :].numpy()
+    layer, back = folded.layers[0], folded.backs[0][0]
+    update = folded.cohort.updates.weighted_sum(shares)[None, -len(letters) :].numpy()
     m = layer.combined(update @ back) * layer.scales
-    exact = (layer.columns.numpy() * m) @ layer.rows.numpy()
+    exact = ((layer.columns[0] * m) @ layer.rows[0]).numpy()
     assert np.linalg.norm(exact - dense) < 1e-10 * np.linalg.norm(dense)
     singular = np.linalg.svd(dense, compute_uv=False)
     kept = rank or RANK

@@ -15,7 +15,7 @@ from torch import Tensor
 from ..core.errors import ConfigError, nearest
 from ..core.types import Cohort, Reported, first_columns
 from ..core.words import listed
-from ..updates.adapters import Factors, Layer, approximated, coordinates, truncated
+from ..updates.adapters import Factors, Layers, approximated, coordinates, truncated
 from ..updates.survey import LARGEST
 from ..updates.updates import Updates
 from .admission import Letter
@@ -174,7 +174,7 @@ class Adapters:
         made = list(model)
         for (i, j), rank in zip(self.pairs(names), ranks, strict=True):
             factors = Factors.of(model[i], model[j])
-            new = approximated(factors, rank)
+            (new,) = approximated([factors], rank)
             scale = self._scale(None, factors.rank, factors.rank) / self._scale(client, rank, factors.rank)
             made[i], made[j] = _like(Factors(new.a, new.b * scale), model[i], model[j])
         return made
@@ -200,28 +200,32 @@ class Adapters:
         base = [model[i].reshape(-1).astype(np.float64) for i in others]
         came = [arrays(letter.layers) for letter in letters]
         rows: list[list[Any]] = [row([own[i] for i in others]) for own in came]
-        layers, backs = [], []
         ranges, end = [], 0
         for i, values in zip(others, base, strict=True):
             if names[i] not in apart:
                 ranges.append((end, end + len(values)))
             end += len(values)
         head, columns = end, {}
+        alike: dict[Any, list[tuple[int, int]]] = {}  # layers of one shape are computed together
         for i, j in pairs:
-            whole = Factors.of(model[i], model[j])
-            sent = [Factors.of(own[i], own[j]) for own in came]
-            if any(part.rank < whole.rank for part in sent):
-                whole = approximated(whole, whole.rank)
-            scales = [self._scale(x.client_id, part.rank, whole.rank) for x, part in zip(letters, sent, strict=True)]
-            layer = Layer.of(whole, sent, self._scale(None, whole.rank, whole.rank), scales)
-            coordinate, back = coordinates(*layer.products())
-            for parts, values in zip(rows, coordinate, strict=True):
-                parts.append(torch.from_numpy(values))
-            layers.append(layer)
+            alike.setdefault((shapes[i], shapes[j], *(own[i].shape for own in came)), []).append((i, j))
+        layers, backs = [], []
+        for group in alike.values():
+            whole = [Factors.of(model[i], model[j]) for i, j in group]
+            sent = [[Factors.of(own[i], own[j]) for i, j in group] for own in came]
+            usual, ranks = whole[0].rank, [part[0].rank for part in sent]
+            if any(rank < usual for rank in ranks):
+                whole = approximated(whole, usual)
+            scales = [self._scale(x.client_id, rank, usual) for x, rank in zip(letters, ranks, strict=True)]
+            layers.append(Layers.of(whole, sent, self._scale(None, usual, usual), scales))
+            found, back = coordinates(*layers[-1].products())
             backs.append(back)
-            columns[names[i]] = end
-            ranges.append((end, end + len(letters)))
-            end += len(letters)
+            for parts, values in zip(rows, found.swapaxes(0, 1), strict=True):
+                parts.append(torch.from_numpy(values.reshape(-1)))
+            for i, _ in group:
+                columns[names[i]] = end
+                ranges.append((end, end + len(letters)))
+                end += len(letters)
         flat = torch.from_numpy(np.concatenate([*base, np.zeros(end - head)]))
         cohort = Cohort(
             round,
@@ -231,7 +235,7 @@ class Adapters:
             reported=reported,
             layers=columns,
         )
-        return Folded(cohort, self, pairs, others, list(model), layers, backs)
+        return Folded(cohort, self, list(alike.values()), others, list(model), layers, backs)
 
     def _scale(self, client: str | None, rank: int, usual: int) -> float:
         """The factor of a client's product, or of the model's if ``client`` is None; ``usual`` is the model's rank."""
@@ -245,10 +249,10 @@ class Folded:
 
     cohort: Cohort
     adapters: Adapters
-    pairs: Sequence[tuple[int, int]]
+    groups: Sequence[Sequence[tuple[int, int]]]
     others: Sequence[int]
     model: list[Array]
-    layers: Sequence[Layer]
+    layers: Sequence[Layers]
     backs: Sequence[NDArray[np.float64]]
 
     def unfold(self, update: Tensor) -> tuple[list[Array], dict[str, float]]:
@@ -256,20 +260,21 @@ class Folded:
         made, flat = list(self.model), update.detach().cpu().double().numpy()
         if not flat.any():
             return made, {}
-        sizes = [made[i].size for i in self.others] + [len(back) for back in self.backs]
+        sizes = [made[i].size for i in self.others] + [back.shape[0] * back.shape[1] for back in self.backs]
         parts = np.split(flat, np.cumsum(sizes)[:-1])
         for i, part in zip(self.others, parts, strict=False):
             new = made[i] + part.reshape(made[i].shape)
             made[i] = new if made[i].dtype.kind == "f" else np.rint(new)
         lost = total = 0.0
-        found = zip(self.pairs, self.layers, self.backs, parts[len(self.others) :], strict=True)
-        for (i, j), layer, back, part in found:
-            whole = Factors.of(self.model[i], self.model[j])
-            rank = self.adapters.rank or whole.rank
-            coefficients = layer.combined(part @ back)
-            new, left_out, all_of_it = truncated(layer, coefficients, rank, whole)
-            scale = self.adapters._scale(None, rank, whole.rank)
-            made[i], made[j] = _like(Factors(new.a, new.b / scale), self.model[i], self.model[j])
+        found = zip(self.groups, self.layers, self.backs, parts[len(self.others) :], strict=True)
+        for group, layers, back, part in found:
+            whole = [Factors.of(self.model[i], self.model[j]) for i, j in group]
+            usual, rank = whole[0].rank, self.adapters.rank or whole[0].rank
+            coefficients = layers.combined((part.reshape(len(group), 1, -1) @ back)[:, 0])
+            news, left_out, all_of_it = truncated(layers, coefficients, rank, whole)
+            scale = self.adapters._scale(None, rank, usual)
+            for (i, j), new in zip(group, news, strict=True):
+                made[i], made[j] = _like(Factors(new.a, new.b / scale), self.model[i], self.model[j])
             lost, total = lost + left_out, total + all_of_it
         return made, {CUT: math.sqrt(lost / total) if total else 0.0}
 
