@@ -1,6 +1,7 @@
 """Adapters against the dense matrices that they stand for, and replies that do not fit."""
 
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -125,6 +126,45 @@ def test_the_model_sent_back_in_other_factors_is_idle(rng):
     back = Sent("back", [np.float32(whole[0] / 3), 3 * whole[1], whole[2]])
     outcome = fw.Warden.preset("auto").of_products().step(fold(Adapters(), [*letters, back], whole).cohort)
     assert [(r.client_id, r.reason.kind) for r in outcome.record.rejected] == [("back", "idle")]
+
+
+def test_a_step_on_a_factor_changes_the_model_as_little_as_its_product_allows(rng):
+    whole = model(rng)
+    letters = [Sent(str(i), trained(rng, whole)) for i in range(3)]
+    folded = fold(Adapters(), letters, whole)
+    made, _ = folded.unfold(folded.cohort.updates.weighted_sum(np.full(3, 1 / 3)))
+    singular = np.linalg.svd(np.mean([product(x.layers) for x in letters], axis=0), compute_uv=False)[:RANK]
+    rows, columns = np.linalg.norm(made[0], axis=1), np.linalg.norm(made[1], axis=0)
+    shortest = np.linalg.norm(whole[0], axis=1).min()
+    assert (singular < shortest**2).any()
+    assert (singular > shortest**2).any()
+    np.testing.assert_allclose(rows * columns, singular, rtol=1e-5)
+    np.testing.assert_allclose(rows, np.maximum(shortest, np.sqrt(singular)), rtol=1e-5)
+
+
+def test_layers_of_one_shape_and_of_others_are_what_each_is_alone(rng):
+    shapes = {"a": (D_IN, D_OUT, 8), "b": (D_IN, D_OUT, 8), "c": (D_IN, 12, 8), "d": (D_IN, D_OUT, 4)}
+    ranks = {"a": (8, 2, 8), "b": (8, 4, 16), "c": (8, 8, 8), "d": (4, 4, 4)}
+    parts = {}
+    for name, (wide, high, rank) in shapes.items():
+        whole = [rng.standard_normal(s).astype(np.float32) for s in ((rank, wide), (high, rank))]
+        sent = [[rng.standard_normal(s).astype(np.float32) for s in ((r, wide), (high, r))] for r in ranks[name]]
+        parts[name] = (whole, sent)
+
+    def combined(chosen):
+        names = [f"{name}.lora_{letter}" for name in chosen for letter in "AB"]
+        whole = [a for name in chosen for a in parts[name][0]]
+        letters = [Sent(str(i), [a for name in chosen for a in parts[name][1][i]]) for i in range(3)]
+        stops = np.cumsum([0, *(a.size for a in whole)]).tolist()
+        folded = Adapters().fold(1, letters, names, whole, list(pairwise(stops)), {})
+        made, _ = folded.unfold(folded.cohort.updates.weighted_sum(np.array([0.5, 0.2, 0.3])))
+        return folded.cohort.updates.inner_products(), made
+
+    gram, made = combined(shapes)
+    alone = [combined([name]) for name in shapes]
+    np.testing.assert_allclose(gram, sum(g for g, _ in alone), rtol=1e-9)
+    for k, (_, (a, b)) in enumerate(alone):
+        np.testing.assert_allclose(made[2 * k + 1] @ made[2 * k], b @ a, rtol=1e-4, atol=1e-4)
 
 
 def test_directions_that_are_not_learned_yet_stay_open(rng):
