@@ -158,11 +158,11 @@ def trained(world: World, own: Sequence[Recipe], starts: Sequence[Arrays], rate:
         loss = F.cross_entropy(outputs.flatten(0, 1), y.flatten(), reduction="sum") / BATCH
         grads = torch.autograd.grad(loss, leaves)
         factors = []
-        for leaf, grad, rate, (mean, square) in zip(leaves, grads, rates, moments, strict=False):
+        for leaf, grad, speed, (mean, square) in zip(leaves, grads, rates, moments, strict=False):
             mean.mul_(0.9).add_(grad, alpha=0.1)
             square.mul_(0.999).addcmul_(grad, grad, value=0.001)
             size = (square / (1 - 0.999**step)).sqrt() + 1e-8
-            factors.append(leaf.detach() - rate * mean / (1 - 0.9**step) / size)
+            factors.append(leaf.detach() - speed * mean / (1 - 0.9**step) / size)
     sent: list[Arrays] = []
     for i, recipe in enumerate(own):
         if dense:
@@ -362,7 +362,9 @@ def attacked(results: Results) -> list[list[object]]:
 
 def pictures(results: Results, folder: Path) -> list[Path]:
     """The attackers as CSV."""
-    return [write_csv(folder / "adapters-rates.csv", (list(HEADER), attacked(results)))]
+    return [
+        write_csv(folder / "adapters-rates.csv", (list(HEADER), [[str(x) for x in row] for row in attacked(results)]))
+    ]
 
 
 def combined(results: Results) -> str:
