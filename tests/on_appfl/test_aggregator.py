@@ -231,3 +231,10 @@ def test_schedulers_that_hand_over_single_or_stale_models_are_refused_in_a_line(
         made.aggregate({"a": table(1)}, _chunk_idx={"a": 0})
     with pytest.raises(ConfigError, match="set model_path and model_name"):
         made.get_parameters(serial_run=True)
+
+
+def test_a_pattern_that_splits_a_pair_of_adapters_is_refused_at_the_start():
+    made = aggregator(adapters="lora", personal="lora_B.*")
+    made.model = torch.nn.ModuleDict({name: torch.nn.Linear(2, 2, bias=False) for name in ("lora_A", "lora_B")})
+    with pytest.raises(ConfigError, match=r"'lora_B.weight' stays at the clients and its partner 'lora_A.weight'"):
+        made.get_parameters(serial_run=True)

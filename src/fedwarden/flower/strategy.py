@@ -330,7 +330,7 @@ class Guarded(Strategy):
                 )
             if self.adapters is not None:
                 many = len(self.adapters.pairs(template.names))
-                self.adapters.shared(template.names, template.shapes, template.measured)  # or it is refused
+                self.adapters.shared(template.names, template.personal)  # or it is refused
                 if self.adapters.rank is not None:
                     model, ranks = template.layers(arrays), [self.adapters.rank] * many
                     brought = self.adapters.brought(template.names, model, ranks)
