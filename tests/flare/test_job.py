@@ -52,7 +52,8 @@ while flare.is_running():
     rng = np.random.default_rng([int(site[-1]), asked.current_round])
     sign = -8 if site == "site-3" else 1
     made = {k: v + sign * (0.1 + 0.02 * rng.normal(size=v.shape)).astype(v.dtype) for k, v in asked.params.items()}
-    flare.send(flare.FLModel(params=made, metrics={"accuracy": 0.5}, meta={"NUM_STEPS_CURRENT_ROUND": 10}))
+    metrics = {"accuracy": 0.5 + int(site[-1]) / 100, "patients": 3.0}
+    flare.send(flare.FLModel(params=made, metrics=metrics, meta={"NUM_STEPS_CURRENT_ROUND": 10}))
 """
 KILLED = """
     if site == "site-6" and asked.current_round == 1:
@@ -67,7 +68,7 @@ import numpy as np
 from nvflare.app_common.np.recipes.fedavg import NumpyFedAvgRecipe
 from nvflare.recipe import SimEnv
 
-from fedwarden.nvflare import GuardedAggregator
+from fedwarden.nvflare import GuardedAggregator, OnlyMetrics
 
 recipe = NumpyFedAvgRecipe(
     name="small",
@@ -77,6 +78,7 @@ recipe = NumpyFedAvgRecipe(
     train_script="client.py",
     aggregator=GuardedAggregator(options={"alike": True}, wait=5.0),
 )
+recipe.add_client_output_filter(OnlyMetrics(["accuracy", "NUM_STEPS_CURRENT_ROUND"]), tasks=["train"])
 recipe.execute(SimEnv(num_clients=6, workspace_root=sys.argv[1]))
 """
 
@@ -189,7 +191,10 @@ def test_in_the_simulator_a_poisoned_site_is_skipped_by_name(tmp_path):
         assert not record.rejected
         assert {c for c in record.client_ids if RoundStory(record).in_doubt.get(c)} == {"site-3"}
         assert record.weights[record.client_ids.index("site-3")] == 0
-        assert record.metrics["train/accuracy"] == pytest.approx(0.5)
+        assert set(record.reported["train/accuracy"].values()) == {0.5 + i / 100 for i in range(1, 7)}
+        assert not [name for name in record.reported if "patients" in name]  # it stays at the site
+        assert record.metrics["train/accuracy"] == pytest.approx(0.536)
+        assert record.metrics["worst_accuracy"] == pytest.approx(0.51)
     assert "fedwarden: Client site-3 was skipped in round" in said
     (saved,) = (tmp_path / "workspace").rglob("server.npy")
     step = np.load(saved) - np.arange(24.0).reshape(4, 6)
