@@ -33,11 +33,9 @@ class OnlyMetrics(Filter):
 
     def add_to_fed_job(self, job: Any, ctx: Any, **kwargs: Any) -> None:
         """Called by a recipe or a job; raises for tasks to which NVIDIA FLARE would not apply a filter."""
-        if "*" in (tasks := kwargs.get("tasks") or ["*"]):
-            raise ConfigError(
-                "NVIDIA FLARE takes the tasks of a filter by their exact names, such as tasks=['train', 'validate']; "
-                f"got {tasks}"
-            )
+        if "*" in (tasks := kwargs.get("tasks") or "*"):
+            words = "NVIDIA FLARE takes the tasks of a filter by exact names, such as tasks=['train', 'validate']; got"
+            raise ConfigError(f"{words} {tasks}")
         super().add_to_fed_job(job, ctx, **kwargs)
 
     def process(self, shareable: Shareable, fl_ctx: FLContext) -> Shareable:
