@@ -68,13 +68,14 @@ class OneByOne(Seen):
         self.unreadable: dict[str, Note] = {}
         self.arrived: dict[str, float] = {}
         self.flying: dict[str, tuple[Message, float]] = {}
-        self.gone: dict[int, str] = {}
+        self.gone: dict[int, list[str]] = {}
+        self.free: dict[int, float] = {}
         self.landed: list[Message] = []
-        self.late: list[int] = []
+        self.late: list[tuple[int, Message]] = []
 
     def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> list[Message]:
         """Push the messages and wait for the replies, as in every Flower grid; each has ``timeout`` seconds."""
-        self.unreadable, self.arrived, self.landed, self.late = {}, {}, [], []
+        self.unreadable, self.arrived, self.landed, self.late = {}, {}, [], list[tuple[int, Message]]()
         messages, wanted, found = list(messages), self.size, list[Message]()
         for message, number in zip_longest(messages, self._grid.push_messages(messages) if messages else ()):
             if number:
@@ -92,16 +93,29 @@ class OneByOne(Seen):
                     wanted -= any(reply.has_content() for reply in replies)
                 if replies:
                     self.arrived[number] = waited
-                elif over:
-                    self.gone[message.metadata.dst_node_id] = number
+                elif timeout is not None and over:
+                    owed = self.gone.setdefault(message.metadata.dst_node_id, [])
+                    owed.append(number)
+                    self.free[message.metadata.dst_node_id] = began + timeout * 2 ** len(owed)
                 if wanted <= 0:
                     break
-            for node in [node for node, number in self.gone.items() if self._pull(number)]:
-                self.late.append(node)
-                del self.gone[node]
-            if wanted <= 0 or not self.flying:
+            for node, numbers in list(self.gone.items()):
+                replies = {number: self._pull(number) for number in numbers}
+                self.late += [(node, reply) for came in replies.values() for reply in came]
+                self.gone[node] = [number for number in numbers if not replies[number]]
+            self.gone = {node: numbers for node, numbers in self.gone.items() if numbers}
+            none_free = wanted < math.inf and self.gone and self.busy() == set(self.gone)
+            if wanted <= 0 or not (self.flying or (none_free and not self.landed and not self.late)):
                 return found
             time.sleep(self.poll)
+
+    def busy(self) -> set[int]:
+        """The nodes that owe a reply and are not asked again yet.
+
+        A node that owes m replies is asked again 2^m timeouts after the last message: one that is slower than its
+        timeout would otherwise fall further behind with every message.
+        """
+        return {node for node in self.gone if time.monotonic() < self.free[node]}
 
     def _pull(self, number: str) -> list[Message]:
         try:
