@@ -131,7 +131,7 @@ def test_a_node_that_is_slower_than_its_timeout_does_not_fall_further_behind(clo
     assert len(asked) > 4
     assert max(unanswered) <= 2  # asked again after 20 s, when it still works on the first message, and not again
     late = [r.round for r in guarded.warden.recent for x in r.rejected if x.reason.kind == "model_gone"]
-    assert len(late) >= len(asked) - 2
+    assert len(late) >= len(asked) - 3  # the others are at work, or were not looked for again
 
 
 def test_where_all_nodes_are_too_slow_no_rounds_are_burnt_while_nobody_can_be_asked(clock):

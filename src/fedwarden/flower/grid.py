@@ -59,7 +59,7 @@ class OneByOne(Seen):
     the others, which count as received by then. ``unreadable`` says why a message has no reply, ``arrived`` after how
     many seconds one was there, to the length of a poll. By default all replies are waited for; with ``size`` so many of
     all that are due, whichever nodes send them first, and those of others later. ``landed`` are the messages that a
-    call found answered or gave up, and ``late`` the nodes that answered one given up before.
+    call found answered or gave up, and ``late`` the replies to messages given up before, by node.
     """
 
     def __init__(self, grid: Grid, poll: float = POLL) -> None:
@@ -83,6 +83,11 @@ class OneByOne(Seen):
             else:  # the SuperLink did not take it
                 self.landed.append(message)
         while True:
+            for node, numbers in list(self.gone.items()) if wanted > 0 else ():
+                came = {number: self._pull(number) for number in numbers}
+                self.late += [(node, reply) for replies in came.values() for reply in replies]
+                self.gone[node] = [n for n in numbers if not (came[n] or n in self.unreadable)]
+            self.gone = {node: numbers for node, numbers in self.gone.items() if numbers}
             for number, (message, began) in list(self.flying.items()) if wanted > 0 else ():
                 replies, waited = self._pull(number), time.monotonic() - began
                 over = timeout is not None and waited + self.poll > timeout
@@ -94,16 +99,11 @@ class OneByOne(Seen):
                 if replies:
                     self.arrived[number] = waited
                 elif timeout is not None and over:
-                    owed = self.gone.setdefault(message.metadata.dst_node_id, [])
-                    owed.append(number)
-                    self.free[message.metadata.dst_node_id] = began + timeout * 2 ** len(owed)
+                    node = message.metadata.dst_node_id
+                    self.gone[node] = [*(self.gone.get(node, ()) if self.size < math.inf else ()), number]
+                    self.free[node] = began + timeout * 2 ** len(self.gone[node])
                 if wanted <= 0:
                     break
-            for node, numbers in list(self.gone.items()):
-                replies = {number: self._pull(number) for number in numbers}
-                self.late += [(node, reply) for came in replies.values() for reply in came]
-                self.gone[node] = [number for number in numbers if not replies[number]]
-            self.gone = {node: numbers for node, numbers in self.gone.items() if numbers}
             none_free = wanted < math.inf and self.gone and self.busy() == set(self.gone)
             if wanted <= 0 or not (self.flying or (none_free and not self.landed and not self.late)):
                 return found
