@@ -1,13 +1,20 @@
 """A real federation on loopback: TLS, node authentication, two nodes that attack, one killed with -9 in a round."""
 
+import importlib.util
+import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
+import time
+from contextlib import ExitStack
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from fedwarden.core.reported import STALENESS
 from fedwarden.store.ledger import Ledger
 from fedwarden.store.round import RoundStory
 
@@ -58,3 +65,57 @@ def test_a_red_team_of_two_acts_one_node_is_killed_and_no_honest_one_is_in_doubt
     assert records[-1].metrics["accuracy"] > 0.6
     log = (tmp_path / "superlink.log").read_text()
     assert "https" in log.lower() or "ssl" in log.lower() or "tls" in log.lower()
+
+
+def test_nodes_of_different_speed_one_killed_and_one_late(tmp_path, monkeypatch):
+    """Two replies fill a buffer; the killed and the late node are named, and the late one is asked again."""
+    spec = importlib.util.spec_from_file_location("deploy", EXAMPLES / "deployment" / "deploy.py")
+    deploy = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(deploy)
+    app = shutil.copytree(deploy.APP, tmp_path / "source")
+    (app / "quickstart" / "client.py").rename(app / "quickstart" / "nodes.py")
+    (app / "quickstart" / "server.py").rename(app / "quickstart" / "rounds.py")
+    for path in (Path(__file__).parent / "unequal").glob("*.py"):
+        shutil.copy(path, app / "quickstart")
+    monkeypatch.setattr(deploy, "APP", app)
+    subprocess.run([deploy.HERE / "certificates.sh", tmp_path / "keys", "5"], check=True, timeout=60)
+    tools = f"{deploy.TOOLS}{os.pathsep}{os.environ['PATH']}"
+    environment = {**os.environ, **deploy.OFFLINE, "PATH": tools, "OMP_NUM_THREADS": "1"}
+    environment |= {"FLWR_HOME": str(tmp_path / "flwr"), "FEDWARDEN_HOME": str(tmp_path / "runs")}
+    deadline = time.monotonic() + 500
+
+    def rejected(kind, *more):
+        with Ledger(tmp_path / "runs") as ledger:
+            found = [r for record in ledger.records(1) for r in record.rejected]
+        return {r.client_id for r in found if r.reason.kind in (kind, *more)}
+
+    with ExitStack() as stack:
+        federation = deploy.Federation(tmp_path, environment, stack)
+        federation.start_superlink()
+        for i in range(5):
+            federation.start_node(i, 5, "")
+        run = federation.start_run(SimpleNamespace(rounds=9, nodes=5, killed=3, poisoned=-1, red_team={}))
+        for number in (3, 4):  # both are at work for the second time
+            deploy.wait_until((tmp_path / f"node{number}-2").exists, deadline, "the second message of a node")
+        deploy.end(federation.nodes[3], signal.SIGKILL)
+        time.sleep(60)  # the timeout of the app
+        (tmp_path / "released").touch()
+        deploy.wait_until(lambda: len(rejected("no_answer", "failed")) >= 2, deadline, "the ledger to name both")
+        (tmp_path / "allowed").touch()
+        assert run.wait(timeout=deadline - time.monotonic()) == 0
+    with Ledger(tmp_path / "runs") as ledger:
+        run = ledger.run("unequal")
+        records = ledger.records(run.id)
+    assert (run.state, run.engine, len(records)) == ("done", "flower", 9)
+    assert all(len(r.client_ids) <= 2 for r in records[1:])
+    assert any(age > 0 for r in records for age in r.reported[STALENESS].values())
+    late, silent = rejected("model_gone"), rejected("no_answer", "failed")
+    assert late
+    assert late < silent
+    first = {c: next(r.round for r in records if c in {x.client_id for x in r.rejected}) for c in silent}
+    assert [c for c in silent - late if not any(c in r.client_ids for r in records[first[c] :])], "the killed node"
+    assert (tmp_path / "node4-3").exists(), "the late node is asked again"
+    assert records[-1].metrics["accuracy"] > 0.8
+    show = [deploy.TOOLS / "fedwarden", "show", "unequal"]
+    shown = subprocess.run(show, env=environment, capture_output=True, text=True, timeout=60, check=True).stdout
+    assert all(f"rejected client {client}" in shown for client in silent)
