@@ -230,6 +230,10 @@ SENTENCES: Mapping[str, str | Callable[..., str]] = {
     "too_few": (
         "{many} different update{s} of clients that are not excluded: too few to judge any client; expected {quorum}"
     ),
+    "trigger_removed": (
+        "a backdoor was found and unlearned: a mark of {size:g} pixels turned {before:.0%} of the server's images into "
+        "class {label}, and now turns {after:.0%}; the median class needs {usual:g} pixels"
+    ),
     "variance_floored": "a variance of the new model was below 0; it is set to 0",
     "watch": "{watch}: {cause}",
     # what the operator said, in the round in which it takes effect

@@ -16,6 +16,9 @@ from .words import short
 MOST = 32  # names that one round keeps
 SECONDS, BYTES, COSINE = "reply/seconds", "reply/bytes", "update/cosine"
 STALENESS = "reply/staleness"  # rounds since the model was made that an update began from
+TRIGGER = (
+    "update/trigger"  # by how many nats it strengthens the triggers that were found, see fedwarden.guard.backdoors
+)
 ACROSS, UP = "map/x", "map/y"
 WORSE = "train/worse"  # what jurors report, see fedwarden.guard.jury: kept however many names there are
 MEASURED = ("reply/", "update/", "map/")  # not the word of a client

@@ -117,13 +117,13 @@ class Asynchronous(Guarded):
         versions = {self.names(node): version for node, (version, _) in self.at_work.items()}
         return {letter.client_id: versions[letter.client_id] for letter in letters}
 
-    def _sound(self, arrays: ArrayRecord, notes: list[Note]) -> ArrayRecord | None:
+    def _sound(self, t: int, arrays: ArrayRecord, notes: list[Note]) -> ArrayRecord | None:
         """The last model, moved towards the strategy's by the server's learning rate."""
         assert self.template is not None
         if self.step != 1.0:
             now, made = (self.template.flatten(record) for record in (self.arrays, self.template.restore(arrays)))
             arrays = self.template.unflatten(torch.lerp(now, made, self.step))
-        return super()._sound(arrays, notes)
+        return super()._sound(t, arrays, notes)
 
     @property
     def _mode(self) -> tuple[str, ...]:

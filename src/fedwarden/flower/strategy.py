@@ -207,7 +207,7 @@ class Guarded(Strategy):
             arrays, metrics = self._delegate(t, messages, notes)
         else:
             metrics = self._own_metrics(messages, notes)
-            arrays = self._sound(made, notes)
+            arrays = self._sound(t, made, notes)
         weights = np.zeros(len(record.weights)) if arrays is None else record.weights
         record = self.warden.remember(replace(record, weights=weights, notes=(*record.notes, *notes)))
         for line in lines(record, known):
@@ -387,7 +387,7 @@ class Guarded(Strategy):
             with metrics_apart(innermost(self.strategy), notes):
                 made, metrics = self.strategy.aggregate_train(t, list(messages))
             if made is not None:
-                arrays = self._sound(made, notes)
+                arrays = self._sound(t, made, notes)
             elif messages:
                 notes.append(Note.of("no_model", replies=len(messages)))
         except Exception as error:  # nothing that a client sends may end the run
@@ -398,8 +398,8 @@ class Guarded(Strategy):
                 vars(strategy).update(state)
         return arrays, metrics
 
-    def _sound(self, arrays: ArrayRecord, notes: list[Note]) -> ArrayRecord | None:
-        """A new model in the dtypes of the old one, with no variance below zero; None and a note where it is none."""
+    def _sound(self, t: int, arrays: ArrayRecord, notes: list[Note]) -> ArrayRecord | None:
+        """A new model in the dtypes of the old one, without negative variances and backdoors; None if it is none."""
         assert self.template is not None
         form, trial, settled = self.template, self.warden.trial, self.template.restore(arrays)
         trial = trial if trial is not None and trial.layout.names == form.names else None
@@ -410,6 +410,10 @@ class Guarded(Strategy):
             notes.append(Note.of("variance_negative", array=name, lowest=lowest))
         if found.fault:
             notes.append(Note.of("model_not_finite" if found.fault == "not_finite" else found.fault))
+        if trial is not None and not found.fault:
+            cleaned, removed = self.warden.cleanse(found.params, t)
+            settled = settled if cleaned is None else form.moved(settled, cleaned - found.params)
+            notes += removed
         for name in filter(
             form.personal.__contains__, form.names
         ):  # averages of equal numbers differ in their last bits

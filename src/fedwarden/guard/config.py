@@ -54,7 +54,8 @@ class GuardConfig(Strict):
     The name of a preset stands for it, as that of any component does. ``alike`` says of ``auto`` that all clients hold
     data of the same kind. ``trusted`` and ``jurors`` name clients; if ``paired``, each juror is sent one of two models.
     ``adapters`` says how the model's low-rank adapters are named, if it has any, so that their products are judged.
-    ``standing`` names the run whose trusted, excluded and suspended clients are so from the first round on.
+    ``standing`` names the run whose trusted, excluded and suspended clients are so from the first round on. With
+    ``backdoors``, as ``auto`` has it, a server with images finds and unlearns the triggers of backdoors.
     """
 
     preset: str = "auto"
@@ -75,6 +76,7 @@ class GuardConfig(Strict):
     jurors: tuple[str, ...] | None = None
     paired: bool | None = None
     adapters: str | dict[str, Any] | None = None
+    backdoors: bool | None = None
     admission: AdmissionConfig = AdmissionConfig()
 
     @model_validator(mode="before")
@@ -101,6 +103,7 @@ class GuardConfig(Strict):
         parts |= {kind: part.make(kind) for kind in ("policy", "aggregator") if (part := getattr(self, kind))}
         parts |= {} if self.watches is None else {"watches": [w.build() for w in self.watches]}
         parts |= {key: clients for key in NAMED if (clients := getattr(self, key)) is not None}
+        parts |= {} if self.backdoors is None else {"backdoors": self.backdoors}
         parts |= {} if secret is None else {"secret": parts.get("secret", secret)}
         limits = self.admission.model_dump(exclude_none=True)
         warden = base.but(admission=replace(base.admission, known=known, **limits), **parts)
@@ -143,6 +146,7 @@ def guard_table(warden: Warden) -> dict[str, Any]:
             "shares": dict(limits.shares),
         },
         **{key: getattr(warden.guard, key) for key in HOW},
+        "backdoors": warden.backdoors,
         "shorten": warden.guard.shorten or math.inf,
         "joint": warden.guard.joint or math.inf,
         **{key: sorted(getattr(warden.guard, key)) for key in NAMED},

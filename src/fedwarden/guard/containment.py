@@ -9,28 +9,23 @@ import numpy as np
 from ..core.stats import Mask, Norms, Scores, Weights, shrink
 
 KNOWN = 3  # rounds after which a client is no newcomer: evidence needs at least as many
-CARRIED = 1.5  # carried median lengths that a round moves the model by at most; honest ones add up to 1.1 on average
+CARRIED = 1.5  # carried median lengths that an update has at most where clients are seldom seen, and so any round
 LONGEST = 16.0  # median lengths that one client in doubt has at most: the only owner of a class among 40 needs as many
 
 
-def level(lengths: Norms, total: float, shares: Weights | None = None) -> float:
+def level(lengths: Norms, total: float) -> float:
     """The length to shorten the longest updates to, so that all lengths add up to at most ``total``.
 
-        sum_i s_i min(||x_i||, l) = total;   the longest length if they add up to less
-
-    Shares s are 1 by default.
+        sum_i min(||x_i||, l) = total;   the longest length if they add up to less
 
     >>> level(np.array([1.0, 4.0, 9.0]), 7.0), level(np.array([1.0, 2.0]), 7.0)
     (3.0, 2.0)
     """
-    order = np.argsort(lengths)
-    ordered, weights = lengths[order], (np.ones(len(lengths)) if shares is None else shares[order])
-    parts = weights * ordered
-    if parts.sum() <= total:
+    ordered = np.sort(lengths)
+    if ordered.sum() <= total:
         return float(ordered[-1]) if len(ordered) else 0.0
-    left = np.cumsum(weights[::-1])[::-1]
-    levels = (total - np.cumsum(parts) + parts) / np.where(left > 0, left, 1.0)
-    return float(levels[np.argmax((levels <= ordered) & (left > 0))])
+    levels = (total - np.cumsum(ordered) + ordered) / np.arange(len(ordered), 0, -1)
+    return float(levels[np.argmax(levels <= ordered)])
 
 
 def bounded(
@@ -71,25 +66,6 @@ def discount(ages: Scores) -> Weights:
     [1.0, 0.5, 0.1]
     """
     return np.asarray(1 / np.sqrt(1 + ages), dtype=np.float64)
-
-
-def held(lengths: Norms, shares: Weights, middle: float, shorten: float | None) -> Weights:
-    """The factors that shorten updates in a round of clients that are seldom seen.
-
-        ||f_i x_i|| <= shorten m;   sum_i s_i ||f_i x_i|| <= 1.5 m
-
-    m, or ``middle``, is the median length carried from round to round, see :class:`.Population`. By the second bound no
-    round moves the model by more than 1.5 m, even if all its clients are attackers. The ``shares`` s add up to 1.
-
-    >>> held(np.array([1.0, 1.0, 30.0, 1.0]), np.full(4, 0.25), middle=1.0, shorten=3.0).tolist()
-    [1.0, 1.0, 0.1, 1.0]
-    >>> held(np.full(4, 30.0), np.full(4, 0.25), middle=1.0, shorten=3.0).tolist()
-    [0.05, 0.05, 0.05, 0.05]
-    """
-    longest = math.inf if shorten is None else shorten
-    most = np.full(len(lengths), longest * middle)
-    most = np.minimum(most, level(np.minimum(lengths, most), CARRIED * middle, shares))
-    return np.asarray(np.divide(most, lengths, out=np.ones_like(lengths), where=lengths > most))
 
 
 def newcomers_share(rounds: Scores, usual: float = 0.0) -> Weights:

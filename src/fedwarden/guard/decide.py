@@ -15,14 +15,14 @@ from torch import Tensor
 from ..core.errors import returned
 from ..core.notes import Note
 from ..core.reported import ACROSS, COSINE, UP, WORSE, joined
-from ..core.stats import Mask, Norms, Scores, V, Weights, scatter
+from ..core.stats import Mask, Norms, Scores, V, Weights, scatter, shrink
 from ..core.types import NO_WORD, Cohort, Reading, Rejection, Reported, RoundRecord, Word
 from ..updates.formed import Contained, Mixed
 from ..updates.gram import copy_leaders, cosines, cosines_to_others, planar, squared_distances
 from ..updates.sketch import ALL_PAIRS
 from ..updates.updates import Updates
 from .admission import buffer_notes, enter, named, unusable
-from .containment import bounded, discount, held
+from .containment import CARRIED, bounded, discount
 from .copies import APART, Leaders, claims, one_vote
 from .deviation import deviations
 from .judge import Guard, Judgement, Memory, judge, usual
@@ -216,9 +216,8 @@ def decide(
     bound, joint = judgement.suspects & ~judgement.freed, None if guard.joint is None else guard.joint * here.mean()
     factors = bounded(measured.lengths, inside.trusted, bound, kept, guard.shorten, joint)
     if judgement.seldom:
-        middle, parts = before.population.middle, np.where(kept, weights * counts, 0.0)
-        shares = parts / max(parts.sum(), 1e-300)
-        factors = np.minimum(factors, held(measured.lengths, shares, middle, guard.shorten))
+        middle = before.population.middle
+        factors = np.minimum(factors, shrink(measured.lengths, CARRIED * middle))
         judgement = replace(judgement, facts={**judgement.facts, "carried_length": middle})
     factors = factors * discount(inside.ages)
     rows, fit = inside.updates, [c for c in inside.client_ids if c not in context]

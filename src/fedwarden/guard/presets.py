@@ -47,7 +47,8 @@ def auto(alpha: float = 0.05, weighted: bool = True, alike: bool = False, lone: 
     take turns: each is in the model in nine of ten rounds, but no more than two or a tenth of the clients at once, and
     those that are in it move it together by 0.4 n median lengths at most: as much as the only owner of a class needs to
     be heard. *Exclude.* Only harm on the server's labelled samples excludes for good, with a guarantee for the whole
-    run, or harm that clients report which the operator named as ``jurors``; else the operator's word alone.
+    run, or harm that clients report which the operator named as ``jurors``; else the operator's word alone. *Unlearn.*
+    A server with images looks for small marks that the model answers with one class, and unlearns them.
 
     ``alike`` is the operator's statement that all clients hold data of the same kind: clients in doubt are then left
     out for as long as the doubt lasts, and no update is longer than 1.5 median lengths. ``lone`` is the share of an
@@ -85,6 +86,7 @@ def auto(alpha: float = 0.05, weighted: bool = True, alike: bool = False, lone: 
         shorten=usual,
         joint=JOINT,
         newcomers=False,
+        backdoors=True,
     )
 
 

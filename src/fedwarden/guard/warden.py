@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, fields, replace
 from importlib import import_module
 from secrets import randbits
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -16,12 +16,14 @@ from ..core.html import facts
 from ..core.notes import Note
 from ..core.protocols import Aggregator, CompleteAggregator, CompletePolicy, Policy
 from ..core.registry import Spec, component, describe, lookup, make, parameters
+from ..core.reported import TRIGGER, joined
 from ..core.types import NO_WORD, Aggregate, Cohort, Outcome, Rejection, RoundRecord, Server, State, Word
 from ..core.words import listed
 from ..models.trial import Trial, examine
 from ..store.series import Series
 from ..store.story import Story
 from .admission import Reply, admit
+from .backdoors import Cleaner, Known, packed, unpacked
 from .decide import Decision, decide
 from .judge import Combine, Guard, Memory, Watch
 from .jury import FEWEST, Hearings, Pair
@@ -62,8 +64,12 @@ class Warden:
         paired: bool = False,
         secret: int | None = None,
         standing: str | int | None = None,
+        backdoors: bool = False,
     ) -> None:
-        """For ``combine`` and what follows see :class:`Guard`; without a ``secret`` one is drawn."""
+        """For ``combine`` and what follows see :class:`Guard`; without a ``secret`` one is drawn.
+
+        With ``backdoors`` a server that has images looks for triggers of backdoors in its model, and unlearns them.
+        """
         for name, clients in {"trusted": trusted, "jurors": jurors}.items():
             if isinstance(clients, str):
                 raise ConfigError(f"{name} is a list of clients, as [{clients!r}]; got {clients!r}")
@@ -95,6 +101,7 @@ class Warden:
         )  # fmt: skip
         self.aggregator: CompleteAggregator = component("aggregator", aggregator)
         self.trial: Trial | None = None
+        self.backdoors, self.cleaner = bool(backdoors), cast(Cleaner | None, None)
         self.recent: tuple[RoundRecord, ...] = ()
         self.reset()
 
@@ -103,6 +110,7 @@ class Warden:
         self.memory: Memory = self.guard.blank()
         self.carried: State = self.aggregator.init()
         self.shift = torch.zeros(0)
+        self.triggers: Known = {}
 
     @classmethod
     def preset(cls, name: str, **options: object) -> Warden:
@@ -115,7 +123,7 @@ class Warden:
         """
         if not isinstance(name, str):
             raise ConfigError(f"the name of a preset comes first, as in Warden.preset('auto'); got {name!r:.60}")
-        others = {*GUARD, "aggregator"} - {"watches", *parameters(lookup("preset", name))}
+        others = {*GUARD, "aggregator", "backdoors"} - {"watches", *parameters(lookup("preset", name))}
         parts = {key: value for key, value in options.items() if key in others}
         warden: Warden = make("preset", name, **{key: value for key, value in options.items() if key not in others})
         returned(isinstance(warden, cls), f"the preset {name!r} returns a fedwarden.Warden", warden)
@@ -123,7 +131,8 @@ class Warden:
 
     def but(self, **parts: Any) -> Warden:
         """A fresh warden that is made as this one, but for these parts."""
-        own = {key: getattr(self.guard, key) for key in GUARD} | {"aggregator": self.aggregator}
+        own = {key: getattr(self.guard, key) for key in GUARD}
+        own |= {"aggregator": self.aggregator, "backdoors": self.backdoors}
         return type(self)(**{**own, "watches": (*self.watches, *self.waiting), **parts})
 
     def of_products(self) -> Warden:
@@ -186,6 +195,7 @@ class Warden:
         self.guard, self.waiting = replace(self.guard, watches=(*watches, *ready)), tuple(left)
         self.aggregator = self.aggregator.equip(server)
         self.trial = Trial.of(server)
+        self.cleaner = Cleaner.of(server) if self.backdoors else None
         self.reset()
         return self
 
@@ -244,11 +254,33 @@ class Warden:
         return self.step(cohort, rejected)
 
     def step(self, cohort: Cohort, rejected: Sequence[Rejection] = (), word: Word = NO_WORD) -> Outcome:
-        """One round: decide, then combine what is left; ``word`` is what the operator has said by its start."""
-        return self.combine(self.decide(cohort, rejected, word))
+        """One round: decide, combine what is left, and unlearn backdoors that the new model has learned.
+
+        ``word`` is what the operator has said by the start of the round.
+        """
+        outcome = self.combine(self.decide(cohort, rejected, word))
+        if cohort.params is None:
+            return outcome
+        params = cohort.params.to(outcome.update)
+        cleaned, notes = self.cleanse(params + outcome.update, cohort.round)
+        if cleaned is None:
+            return outcome
+        record = replace(outcome.record, notes=(*outcome.record.notes, *notes))
+        return Outcome(cleaned - params, self.remember(record))
+
+    def cleanse(self, params: torch.Tensor, round: int) -> tuple[torch.Tensor | None, list[Note]]:
+        """A new model without the triggers that were found, and notes of those found now; None if there are none."""
+        if self.cleaner is None:
+            return None, []
+        cleaned, self.triggers, removed = self.cleaner.clean(params, self.triggers, round)
+        return (cleaned if self.triggers else None), [each.note for each in removed]
 
     def decide(self, cohort: Cohort, rejected: Sequence[Rejection] = (), word: Word = NO_WORD) -> Decision:
         """What becomes of a cohort; the warden remembers it, and combines nothing."""
+        if self.cleaner and self.triggers and len(cohort) and cohort.params is not None:
+            gains = self.cleaner.gains(cohort, self.triggers)
+            gained = {TRIGGER: dict(zip(cohort.client_ids, map(float, gains), strict=True))}
+            cohort = replace(cohort, reported=joined(cohort.reported, gained))
         self.memory, decision = self._decided(cohort, rejected, word)
         self.shift = decision.shift if len(decision.index) else self.shift
         return decision
@@ -284,6 +316,7 @@ class Warden:
             "paired": {**asdict(m.hearings.pair), "shift": self.shift} if m.hearings.pair else {},
             "held": dict(m.hearings.held),
             "population": asdict(m.population),
+            "triggers": packed(self.triggers),
             "secret": self.guard.secret,
         }
 
@@ -294,7 +327,7 @@ class Warden:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue where another warden of the same configuration stood."""
-        if missing := [key for key in self.remembered() if key not in state]:
+        if missing := [key for key in self.remembered() if key not in {*state, "triggers"}]:
             raise ConfigError(f"expected what a warden's state_dict() gives; the state has no {listed(missing)}")
         many = [len(state[key]) for key in ("histories", "tests")]
         if many != [len(self.watches)] * 2:
@@ -318,7 +351,7 @@ class Warden:
             Population(**state["population"]),
         )
         self.keep_secret(state["secret"])
-        self.carried = state["aggregator"]
+        self.carried, self.triggers = state["aggregator"], unpacked(state.get("triggers", {}))
 
     def __repr__(self) -> str:
         names = ", ".join(w.name for w in self.watches)

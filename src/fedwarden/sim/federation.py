@@ -169,7 +169,8 @@ class Federation:
         rows, world, device = self.world.reserve, self.world, self.device
         blank = torch.zeros(1, *world.data.shape, dtype=world.x.dtype, device=device)
         server = Server(self.model, blank=blank, losses=self.task.losses)
-        if len(rows):
+        labelled = self.scenario.data.reserve_labels
+        if len(rows) and labelled:
             own = replace(self.engine, rows={SERVER: rows}, group=0)  # no cycle through self
 
             def root(params: Tensor, round: int) -> Tensor:
@@ -185,7 +186,7 @@ class Federation:
         if not len(probe):
             return server
         asked, answers = self.task.ask(world.x[probe], world.y[probe], torch_rng(self.scenario.seed, "probe"))
-        return replace(server, probe=asked.to(device), labels=answers.to(device))
+        return replace(server, probe=asked.to(device), labels=answers.to(device) if labelled else None)
 
     def state_dict(self) -> dict[str, Any]:
         state = {"round": self.round, "params": self.params, "warden": self.warden.remembered()}

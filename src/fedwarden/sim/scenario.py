@@ -31,11 +31,12 @@ class DataConfig(Strict):
     """Which data, and who holds it.
 
     ``limit`` takes that many random training samples instead of all; ``reserve`` of them go to no client but to the
-    server, which watches on the first ``probe``, if any, and trains on all of those. A server without samples may watch
-    on others: ``probe_from`` names a public data set of the same shape, or is "noise" or "optimised" for samples made
-    from the global model. ``validation`` is the part each client keeps back to evaluate on. ``names`` are the clients'
-    own names, in the order of the partition; those of the data set where it has names, else numbers from 0 on.
-    ``joins`` gives, for a client by its name or number, the first round in which it takes part.
+    server, which watches on the first ``probe``, if any, and trains on all of those; without ``reserve_labels`` it
+    has their inputs alone, and does not train. A server without samples may watch on others: ``probe_from`` names a
+    public data set of the same shape, or is "noise" or "optimised" for samples made from the global model.
+    ``validation`` is the part each client keeps back to evaluate on. ``names`` are the clients' own names, in the
+    order of the partition; those of the data set where it has names, else numbers from 0 on. ``joins`` gives, for a
+    client by its name or number, the first round in which it takes part.
     """
 
     dataset: Part = Component(name="digits")
@@ -46,6 +47,7 @@ class DataConfig(Strict):
     validation: float = Field(0.0, ge=0.0, lt=1.0)
     limit: int | None = Field(None, ge=1)
     reserve: int = Field(0, ge=0)
+    reserve_labels: bool = True
     probe: int = Field(128, ge=0)
     probe_from: Part = Component(name="reserve")
     joins: Mapping[str, Annotated[int, Field(ge=1)]] = {}

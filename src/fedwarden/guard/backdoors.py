@@ -1,0 +1,159 @@
+"""Backdoors that a new model has learned: found by the size of their triggers, unlearned, and kept out."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from ..core.generators import torch_rng
+from ..core.notes import Note
+from ..core.stats import Scores
+from ..core.types import Cohort, Server
+from ..models.batched import at_home, evaluating
+from ..models.layout import Layout
+from ..models.triggers import State, Triggers, linear_layers, search, strengthened, turned, unlearn
+from ..rules.gesd import gesd
+
+EVERY = 5  # rounds between searches; what was found is unlearned in every round
+IMAGES = 200  # of the server's that are searched on
+FEW = 32  # images that each client's model is run on
+SMALL = math.log(2.0)  # a taught trigger is less than half as large as the median class's
+LEVEL = 0.05  # and an outlier among all classes at this level
+LEAST = 0.7  # of the images that a trigger turns into its class; the size of one that works less often says nothing
+AGAIN = 3  # searches in a round at most, as one trigger may hide another
+CLASSES = 100  # at most: the search runs as many models at once
+
+
+def taught(triggers: Triggers) -> Tensor:
+    """The positions of triggers that clients taught: less than half the median size, and outliers, of all that work.
+
+    >>> masks = torch.tensor([40.0, 50.0, 45.0, 44.0, 48.0, 5.0, 3.0])[:, None, None, None]
+    >>> rates = torch.tensor([0.9, 0.9, 0.9, 0.9, 0.9, 0.9, 0.2])
+    >>> taught(Triggers(masks, masks, rates, torch.arange(7))).tolist()
+    [5]
+    """
+    works = torch.nonzero(triggers.rates > LEAST)[:, 0]
+    if not len(works):
+        return works
+    small = -triggers.sizes[works].clamp(min=1e-6).log()
+    outliers = torch.from_numpy(gesd(small.cpu().double().numpy(), LEVEL)).to(small.device)
+    return works[outliers & (small - small.quantile(0.5) > SMALL)]
+
+
+def suits(server: Server) -> bool:
+    """Whether a server can look for triggers: it has images, and a model with 3 to 100 classes to run on them."""
+    x = server.probe
+    if server.model is None or not isinstance(x, Tensor) or x.ndim != 4 or len(x) < 2 or not x.is_floating_point():
+        return False
+    if not linear_layers(server.model):
+        return False
+    with evaluating(server.model):
+        outputs = server.model(at_home(x[:2], server.model))
+    return isinstance(outputs, Tensor) and outputs.ndim == 2 and 2 < outputs.shape[1] <= CLASSES
+
+
+@dataclass(frozen=True)
+class Removed:
+    """A trigger that was found and unlearned: its class, its size and the median one, how often it worked and works."""
+
+    label: int
+    size: float
+    usual: float
+    before: float
+    after: float
+
+    @property
+    def note(self) -> Note:
+        return Note.of(
+            "trigger_removed",
+            label=self.label,
+            size=round(self.size, 1),
+            usual=round(self.usual, 1),
+            before=round(self.before, 3),
+            after=round(self.after, 3),
+        )
+
+
+Known = Mapping[int, Triggers]
+"""The last trigger that was found of each class."""
+
+
+@dataclass(frozen=True, eq=False)
+class Cleaner:
+    """Looks for triggers in a new model every few rounds, and unlearns all that were found in every round."""
+
+    model: nn.Module
+    layout: Layout
+    images: Tensor
+
+    @classmethod
+    def of(cls, server: Server) -> Cleaner | None:
+        """From what a server holds; None where it has no model or no images to run it on."""
+        if not suits(server):
+            return None
+        assert server.model is not None
+        assert isinstance(server.probe, Tensor)
+        return cls(server.model, Layout.of(server.model), at_home(server.probe[:IMAGES], server.model))
+
+    def clean(self, params: Tensor, known: Known, round: int) -> tuple[Tensor, Known, list[Removed]]:
+        """The model without the known triggers and those that are found in it."""
+        state, removed = self.layout.unflatten(params), list[Removed]()
+        with evaluating(self.model):
+            if known:
+                state = unlearn(self.model, state, self.images, joined(known))
+            if round % EVERY == 0:
+                state, removed, fresh = self._search(state, round)
+                known = {**known, **fresh}
+        return (self.layout.flatten(state) if known else params), known, removed
+
+    def _search(self, state: State, round: int) -> tuple[State, list[Removed], Known]:
+        removed, known, rng = list[Removed](), dict[int, Triggers](), torch_rng(0, "triggers", round)
+
+        def call(images: Tensor) -> Tensor:
+            outputs: Tensor = functional_call(self.model, state, (images,))
+            return outputs
+
+        classes = call(self.images[:2]).shape[1]
+        for _ in range(AGAIN):
+            triggers = search(call, self.images, classes, rng)
+            where = taught(triggers)
+            if not len(where):
+                break
+            some, usual = triggers[where], float(triggers.sizes.quantile(0.5))
+            state = unlearn(self.model, state, self.images, some)
+            columns = (some.labels, some.sizes, some.rates, turned(call, self.images, some))
+            for i, (label, size, before, after) in enumerate(zip(*(c.tolist() for c in columns), strict=True)):
+                removed.append(Removed(label, size, usual, before, after))
+                known[label] = some[torch.tensor([i], device=where.device)]
+        return state, removed, known
+
+    def gains(self, cohort: Cohort, known: Known) -> Scores:
+        """How much each client's update strengthens the known triggers, in nats."""
+        return strengthened(self.model, cohort, self.images[:FEW], joined(known))
+
+
+def joined(known: Known) -> Triggers:
+    """The known triggers as one value."""
+    every = [known[label] for label in sorted(known)]
+    return Triggers(
+        torch.cat([t.masks for t in every]),
+        torch.cat([t.patterns for t in every]),
+        torch.cat([t.rates for t in every]),
+        torch.cat([t.labels for t in every]),
+    )
+
+
+def packed(known: Known) -> dict[str, dict[str, Tensor]]:
+    """The known triggers as a checkpoint keeps them."""
+    return {str(k): {"mask": t.masks, "pattern": t.patterns, "rate": t.rates} for k, t in known.items()}
+
+
+def unpacked(state: Mapping[str, Mapping[str, Any]]) -> Known:
+    """What :func:`packed` made."""
+    return {int(k): Triggers(t["mask"], t["pattern"], t["rate"], torch.tensor([int(k)])) for k, t in state.items()}
