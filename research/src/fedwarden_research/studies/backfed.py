@@ -23,7 +23,7 @@ from fedwarden.core.errors import ConfigError
 from fedwarden_research.datasets import cifar10_whole
 
 from . import backfed_rules as rules
-from .backfed_training import BATCH, Asking, Parts, Setting, schedule
+from .backfed_training import BATCH, SEED, Asking, Parts, Setting, schedule
 from .plan import Asked, Plan, check
 from .tables import Result, Results, columns, markdown, select
 
@@ -124,6 +124,8 @@ def attack(setting: Setting, name: str, rounds: int, before: int, options: Optio
     rule, eta, own = RULES[name]
     if name == "Multi-Krum":
         rule = partial(rules.multi_krum, counters=options.counters)
+    if name == "FLAME":
+        rule = partial(rules.flame, rng=torch.Generator(setting.device).manual_seed(SEED))
     try:
         with np.load(options.checkpoint) as kept:
             rows = [torch.from_numpy(kept[n].astype(np.float32)).to(setting.device) for n in ("params", "buffers")]

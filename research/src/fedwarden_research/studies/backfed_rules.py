@@ -93,7 +93,7 @@ def multi_krum(replies: Replies, eta: float, counters: bool = True) -> Change:
     return eta * replies.updates[kept].mean(0), eta * replies.buffers[kept].mean(0)
 
 
-def flame(replies: Replies, eta: float, noise: float = 0.001) -> Change:
+def flame(replies: Replies, eta: float, noise: float = 0.001, rng: torch.Generator | None = None) -> Change:
     """The majority by the cosines of the last layers, cut to the median length, plus noise: servers/flame_server.py.
 
     The cosines are those of the weights, not of the updates; running statistics are not cut; the noise is as large as
@@ -109,5 +109,6 @@ def flame(replies: Replies, eta: float, noise: float = 0.001) -> Change:
     change = eta * ((limit / lengths).clamp(max=1)[kept] @ replies.updates[kept]) / kept.sum()
     if noise:
         parts = (replies.params + change).split(list(replies.sizes))
-        change = change + torch.cat([noise * limit * part.std() * torch.randn_like(part) for part in parts])
+        drawn = torch.randn(len(change), generator=rng, device=change.device)
+        change = change + noise * limit * drawn * torch.cat([part.std().expand(len(part)) for part in parts])
     return change, eta * replies.buffers[kept].mean(0)

@@ -170,7 +170,7 @@ class Setting:
             flip = torch.from_numpy(np.random.default_rng((t, i)).random(len(y)) < 0.5).to(self.device)
             x = torch.where(flip.view(-1, 1, 1, 1), x.flip(3), x)
             right += int((net((x - self.mean) / self.std).argmax(1) == y).sum())
-            x = torch.where(self.square, 1.0, x[y != TARGET])
+            x = x[y != TARGET].masked_fill(self.square, 1.0)
             hit += int((net((x - self.mean) / self.std).argmax(1) == TARGET).sum())
         return right / len(self.y_test), hit / int((self.y_test != TARGET).sum())
 
@@ -183,10 +183,14 @@ class Setting:
         for c in ids:
             fresh = None if fixed else seed_of(SEED, "batches", t, str(c))
             made.append(self.steps(parts[c], c in bad, fresh))
-        for place, own, c in zip(self.places, made, ids, strict=True):
+        free, places = list(self.places), list[Place]()
+        for own in made:  # where the fewest graphs are missing
+            places.append(min(free, key=lambda place: len({(n, half) for n in own.sizes} - place.graphs.keys())))
+            free.remove(places[-1])
+        for place, own, c in zip(places, made, ids, strict=True):
             place.load(own, c in bad, params, buffers, half)
         for k in range(max(len(own.sizes) for own in made)):
-            for place, own in zip(self.places, made, strict=True):
+            for place, own in zip(places, made, strict=True):
                 if k < len(own.sizes):
                     place.play(own.sizes[k], half)
         if self.cuda:
@@ -194,13 +198,13 @@ class Setting:
         held, seen = ([float(n) for n in v] for v in ([len(parts[c]) for c in ids], [len(own.sizes) for own in made]))
         honest = [
             (p.right[own.last : len(own.sizes)], own)
-            for p, own, c in zip(self.places, made, ids, strict=True)
+            for p, own, c in zip(places, made, ids, strict=True)
             if c not in bad
         ]
         images = sum(sum(own.sizes[own.last :]) for _, own in honest)
         return Replies(
-            torch.stack([p.params for p in self.places]) - params,
-            torch.stack([p.buffers for p in self.places]) - buffers,
+            torch.stack([p.params for p in places]) - params,
+            torch.stack([p.buffers for p in places]) - buffers,
             torch.tensor(held, device=self.device), torch.tensor(seen, device=self.device), len(bad), params,
             self.sizes,
         ), sum(float(right.sum()) for right, _ in honest) / max(1, images)  # fmt: skip
@@ -220,6 +224,7 @@ class Place:
         self.k = torch.zeros(1, dtype=torch.long, device=device)
         self.attacks, self.scale = torch.zeros(1, dtype=torch.bool, device=device), torch.ones(1, device=device)
         self.stream = torch.cuda.Stream() if setting.cuda else None
+        self.pool = torch.cuda.graph_pool_handle() if setting.cuda else None
         self.graphs: dict[tuple[int, bool], Any] = {}
 
     def step(self, size: int, half: bool) -> None:
@@ -229,7 +234,7 @@ class Place:
         x, y = s.x[i], s.y[i]
         x = torch.where(flip, x.flip(3), x)
         marked = (torch.arange(size, device=s.device) < int(20 / 64 * size)) & self.attacks
-        x, y = torch.where(marked.view(-1, 1, 1, 1) & s.square, 1.0, x), torch.where(marked, TARGET, y)
+        x, y = x.masked_fill(marked.view(-1, 1, 1, 1) & s.square, 1.0), y.masked_fill(marked, TARGET)
         self.gradient.zero_()
         with torch.autocast("cuda", torch.float16, enabled=half and s.cuda, cache_enabled=False):
             out = self.net((x - s.mean) / s.std)
@@ -237,11 +242,11 @@ class Place:
         (loss * self.scale).sum().backward()
         finite = torch.isfinite(self.gradient.sum())
         go = finite.float()  # 0: the step is left out, but the running statistics have moved
-        self.gradient.copy_(torch.where(finite, self.gradient, 0.0)).mul_(go / self.scale)
-        self.momentum.mul_(torch.where(finite, 0.9, 1.0)).add_(self.gradient).addcmul_(self.params, 5e-4 * go)
+        self.gradient.masked_fill_(~finite, 0.0).mul_(go / self.scale)
+        self.momentum.mul_(1 - 0.1 * go).add_(self.gradient).addcmul_(self.params, 5e-4 * go)
         self.params.addcmul_(self.momentum, -go * self.rates[self.k])
         if half:
-            self.scale.mul_(torch.where(finite, 1.0, 0.5))
+            self.scale.mul_(0.5 + 0.5 * go)
         self.right.index_copy_(0, self.k, (out.detach().argmax(1) == y).sum().float().view(1))
         self.k.add_(1)
 
@@ -273,7 +278,7 @@ class Place:
                 self.step(size, half)
         torch.cuda.synchronize()
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, stream=self.stream):
+        with torch.cuda.graph(graph, pool=self.pool, stream=self.stream):
             self.step(size, half)
         torch.cuda.synchronize()
         return graph

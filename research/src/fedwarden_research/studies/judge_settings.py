@@ -151,10 +151,10 @@ BACKFED_SETTING = """\
 Source: Dao, Nguyen, Doan and Wong, BackFed, arXiv 2507.04903; github.com/thinh-dao/BackFed: code at commit b92838e
 (16 May 2025, folder fl_bdbench), results at commit 735e603 (csv_results, one run each).
 
-- CIFAR-10 among 100 clients by Dirichlet(0.5), 10 asked a round. 2,000 rounds of FedAvg with a server step of .1, 300
-  rounds of the defence (FedAvg: none), then 10 of the 100 attack with a white square on 20 of 64 images.
+- CIFAR-10, 100 clients by Dirichlet(0.5), 10 asked a round. 2,000 rounds of FedAvg with a server step of .1, 300 of
+  the defence (FedAvg: none), then 10 of the 100 attack with a white square on 20 of 64 images.
 - Accuracy / attack success in percent, averaged over rounds 91 to 100 of the attack. *Ours* are from an earlier
-  script outside this repository, one run each (FedAvg two), with new batches in every round and no float16.
+  script outside this repository, one run each (FedAvg two), new batches in every round and no float16.
 """
 BACKFED_REASONS = """\
 FedAvg is within 10 points of the published success, the other rows are not. Reasons from the authors' code and logs:
@@ -163,8 +163,8 @@ FedAvg is within 10 points of the published success, the other rows are not. Rea
   (`servers/multi_krum_server.py:202`), and attackers train three times as many epochs. The counters alone give the
   logged recall in 173 of 195 rounds with attackers (mean .90, logged .83). They do not explain our accuracy, which
   falls because running variances of honest clients grow to thousands.
-- **All rows: memorised batches.** Clients reseed in every round (`clients/base_client.py:56`), so each one sees the
-  same batches and mirrorings. Logged training accuracy is .92 in round 2001, and .99 (norm clipping) and 1.00 (FLAME)
+- **All rows: memorised batches.** Clients reseed in every round (`clients/base_client.py:56`), so each sees the same
+  batches and mirrorings. Logged training accuracy is .92 in round 2001, and .99 (norm clipping) and 1.00 (FLAME)
   in 2300.
 - **Norm clipping and FLAME, perhaps.** An attack draws its attackers (`utils/system_utils.py:101`) before the images
   are dealt (`dataset.py:211`), so 54 % of class 0 change hands. Logged training accuracy is .72 in FedAvg's first
@@ -174,7 +174,7 @@ FedAvg is within 10 points of the published success, the other rows are not. Rea
   (`servers/base_server.py:243` and `:500`): that of round 2001 (median), 2239 (trimmed mean), 2052 (norm clipping),
   2058 (Multi-Krum), 2012 (FLAME).
 - **Effect unknown.** float16 with a gradient scaler (`clients/base_benign_client.py:80`), whose skipped steps still
-  move running statistics; batches of 2 to 63 images (`:90`); rounds without attackers drawn again
+  move running statistics; batches of 2 to 63 images (`:90`); calm rounds drawn again
   (`client_manager.py:88`, `:139`); test images mirrored (`dataset.py:59`).
 
 Unexplained: median, trimmed mean, Multi-Krum's accuracy, and what ends the memorised state. The authors' checkpoint is
@@ -189,7 +189,7 @@ fedwarden bench backfed --case training --set checkpoint=backfed.npz --device cu
 fedwarden bench backfed --set checkpoint=backfed.npz --device cuda --processes 1
 ```
 
-They were tested in parts, on a CPU: no number above is theirs. `auto` does not stop this attack.
+They were tested on a CPU only: no number above is theirs. `auto` does not stop this attack.
 """
 
 JUDGES = (LFIGHTER, FLPOISON)
