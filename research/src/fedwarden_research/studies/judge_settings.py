@@ -174,7 +174,7 @@ FedAvg is within 10 points of the published success, the other rows are not. Rea
   (`servers/base_server.py:243` and `:500`): that of round 2001 (median), 2239 (trimmed mean), 2052 (norm clipping),
   2058 (Multi-Krum), 2012 (FLAME).
 - **Effect unknown.** float16 with a gradient scaler (`clients/base_benign_client.py:80`), whose skipped steps still
-  move running statistics; batches of 2 to 63 images (`:90`); calm rounds drawn again
+  move running statistics; batches of 2 to 63 images (`:90`); attack-free rounds drawn anew
   (`client_manager.py:88`, `:139`); test images mirrored (`dataset.py:59`).
 
 Unexplained: median, trimmed mean, Multi-Krum's accuracy, and what ends the memorised state. The authors' checkpoint is
