@@ -36,6 +36,10 @@ BENCHES: Mapping[str, tuple[tuple[str, ...], str]] = {  # its module in studies:
     "judges": (
         ("case", "device"), "Run settings that others have published, and write their results beside ours."
     ),
+    "backfed": (
+        ("defence", "case", "settings", "device"),
+        "Train as the authors of BackFed did (`--case training`), then run their rules and backdoor from there.",
+    ),
     "backdoors": (
         ("data", "defence", "attack"),
         "How often a trigger works after a run, with the guard and with rules made against backdoors.",

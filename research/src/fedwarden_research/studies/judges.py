@@ -16,7 +16,8 @@ from fedwarden.core.types import RoundRecord
 from fedwarden.core.words import count
 from fedwarden.studies.runner import Cell, Table, played
 
-from .judge_settings import JUDGES, NO_ATTACK, Judge
+from .backfed import PUBLISHED
+from .judge_settings import BACKFED, BACKFED_REASONS, BACKFED_SETTING, JUDGES, NO_ATTACK, Judge
 from .plan import Asked, Plan, check
 from .tables import columns, confidence, markdown, select
 
@@ -67,20 +68,11 @@ def cells(
                     **judge.scenario["train"], "device": device, "workers": 1,
                     "group": 10 if device == "cpu" else judge.clients,
                 },
-                "attacks": [] if attack == NO_ATTACK else [begin(judge.attacks[attack], judge.share, many)],
+                "attacks": [] if attack == NO_ATTACK else [{**judge.attacks[attack], "share": judge.share}],
                 "guard": judge.defences[defence],
             }  # fmt: skip
             found.append(({"judge": judge.name, "attack": attack, "defence": defence, "seed": seed}, table))
     return found
-
-
-def begin(attack: Table, share: float, rounds: int) -> Table:
-    """The attack by this share of the clients; in a trial it begins with the last round, where it would begin later.
-
-    >>> begin({"name": "backdoor", "start": 101}, 0.1, rounds=2)
-    {'name': 'backdoor', 'start': 2, 'share': 0.1}
-    """
-    return {**attack, "start": min(attack.get("start", 1), rounds), "share": share}
 
 
 def study_name(rounds: int | None) -> str:
@@ -168,4 +160,12 @@ nothing."""
         head = f"## {judge.title}\n\nSource: {judge.source}."
         shown = f"{worst_cases(results, judge)}\n\n{table(results, judge)}"
         parts.append(f"{head}\n\n{told}\n- What differs: {differs}.\n\n{shown}")
-    return "\n\n".join(parts)
+    return "\n\n".join([*parts, backfed()])
+
+
+def backfed() -> str:
+    """What is known of BackFed's setting, which is too far from a scenario to be run as one: published beside ours."""
+    theirs = {name: "{:.1f} / {:.1f}".format(*PUBLISHED[name]) for name in PUBLISHED}
+    rows = [[name, theirs.get(name, "-"), ours] for name, ours in BACKFED.items()]
+    shown = markdown(columns("defence | published | ours, earlier script"), rows)
+    return f"{BACKFED_SETTING}\n{shown}\n\n{BACKFED_REASONS}".rstrip()
