@@ -9,6 +9,7 @@ from fedwarden.cli import run as run_module
 from fedwarden.core.types import RoundRecord
 from fedwarden.sim.federation import simulate
 from fedwarden.sim.scenario import load_scenario
+from fedwarden.sim.whatif import decide_again
 from fedwarden.store import checkpoint
 from fedwarden.store.checkpoint import checkpoint_path, saved
 from fedwarden.store.claim import claim
@@ -142,14 +143,21 @@ def test_another_round_and_several_clients(call, home):
 def test_what_the_operator_said_is_carried_over(call, home):
     """What held by then in the same rounds; what was said later from the first round that is played again."""
     with Ledger(home) as ledger:
-        for kind, client, t in (("trust", "Basel", 2), ("exclude", "Bern", 7), ("exclude", "Genf", None)):
+        for kind, client, t in (
+            ("trust", "Basel", 2), ("exclude", "Bern", 7), ("exclude", "Genf", None), ("exclude", BAD, 7),
+            ("readmit", BAD, 8), ("trust", BAD, 9),
+        ):  # fmt: skip
             said = say(ledger, 1, kind, client, "alice", "knows")
             ledger.db.execute("UPDATE word SET round = ? WHERE number = ?", (t, said.number))
     assert call("rollback", 1, "--before", BAD, "-q")[0] == 0
     with Ledger(home, read_only=True) as ledger:
         words = [(s.kind, s.client, s.round) for s in said_in(ledger, 2)]
-        assert [s.round for s in said_in(ledger, 1)] == [2, 7, None]
-    assert words == [("trust", "Basel", 2), ("exclude", "Bern", 5), ("exclude", "Genf", 5), ("exclude", BAD, 5)]
+        assert [s.round for s in said_in(ledger, 1)] == [2, 7, None, 7, 8, 9]
+    assert words == [
+        ("trust", "Basel", 2), ("exclude", "Bern", 5), ("exclude", "Genf", 5), ("exclude", BAD, 5), ("readmit", BAD, 5),
+        ("trust", BAD, 5), ("exclude", BAD, 5),
+    ]  # fmt: skip
+    assert [weight(r) for r in rounds(home, 2)] == [0.0] * 10
     assert [weight(r, "Bern") > 0 for r in rounds(home, 2)] == [True] * 4 + [False] * 6
 
 
@@ -180,10 +188,13 @@ def test_what_cannot_be_rolled_back_ends_in_one_line_and_records_nothing(call, h
             ledger.db.execute(f"DELETE FROM {table} WHERE round > 5")
     assert "no run 9 in " in call("rollback", 9, "--before", BAD)[2]
     assert call("rollback", 1, "--before", "Basle")[2] == "error: run 1 has no client 'Basle'; did you mean 'Basel'?\n"
-    line = f"error: client '{BAD}' had no weight in any round of run 1; there is nothing to roll back\n"
+    line = f"error: run 1: {BAD} had no weight in any round; nothing to roll back\n"
     assert call("rollback", 1, "--before", BAD) == (2, "", line)
     assert "run 1 has no round 6; expected 1 to 5" in call("rollback", 1, "--before", "Bern", "--round", 6)[2]
-    assert "trains on by itself; leave out --output" in call("rollback", 1, "--before", "Bern", "-o", home / "m")[2]
+    assert (
+        "no checkpoint of a server's model to write; leave out --output"
+        in call("rollback", 1, "--before", "Bern", "-o", home / "m")[2]
+    )
     assert "Missing option '--before'" in call("rollback", 1)[2]
     with Ledger(home) as ledger:
         ledger.finish(1, "running")
@@ -198,6 +209,21 @@ def test_a_round_that_a_repair_left_out_may_have_had_the_client(call, home):
         for table in ("round", "watch", "remark", "report"):
             ledger.db.execute(f"DELETE FROM {table} WHERE round = 3")
     assert "run 2 begins anew" in call("rollback", 1, "--before", BAD, "-q")[1]
+
+
+@pytest.mark.parametrize("preset", ["auto", "pid_made", "watch"])
+def test_every_guard_leaves_it_out_and_its_memory_goes_on(call, workspace, preset):
+    """A run that is rolled back twice is the same twice."""
+    simulate(scenario(8, guard={"preset": preset}), workspace)
+    for run in (2, 3):
+        assert call("rollback", 1, "--before", BAD, "-q")[0] == 0
+        assert [weight(r) for r in rounds(workspace, run)] == [0.0] * 8
+    assert held(checkpoint_path(workspace, 2, 8)) == held(checkpoint_path(workspace, 3, 8))
+    with Ledger(workspace) as ledger:
+        _, again = decide_again(ledger.run(2), rounds(workspace, 2))
+    for one, two in zip(rounds(workspace, 2), again, strict=True):
+        np.testing.assert_array_equal(one.weights, two.weights)
+    assert call("doctor")[0] == 0
 
 
 def test_a_reply_that_is_on_its_way_at_the_checkpoint_has_no_weight(call, workspace):
@@ -220,10 +246,10 @@ def test_a_servers_run_waits_for_its_server(call, call_json, workspace):
         path = checkpoint_path(workspace, 1, 2)
         checkpoint.save(path, {"round": 2, "warden": {}}, ledger.run(1).identity)
         ledger.finish(1, "failed")
-    assert "no checkpoint with a model" in call("rollback", 1, "--before=-west", "-o", workspace / "m")[2]
+    assert "no checkpoint of a server's model" in call("rollback", 1, "--before=-west", "-o", workspace / "m")[2]
     _, out, _ = call("rollback", 1, "--before", "-west")
     assert "run 2 goes on after round 2: round 3 is the first" in out
-    assert "start from the one that the framework saved after round 2" in out
+    assert "start from the one that the framework saved in round 2" in out
     assert "resume=True: it continues run 2" in out
     told = call_json("rollback", 1, "--before", "north")
     assert (told["run"], told["after"], told["again"], told["output"]) == (3, 0, 4, None)

@@ -9,13 +9,13 @@ import typer
 from safetensors.torch import save_file
 
 from ..core.errors import ConfigError, FedwardenError
-from ..core.words import count, listed, printable, short
+from ..core.words import count, listed, short
 from ..sim.federation import check
 from ..sim.recorded import SIMULATORS, naming_plugins, recorded_scenario
 from ..store.connection import user
 from ..store.export import draft
-from ..store.ledger import Ledger, Run
-from ..store.rollback import Start, find_start, roll_back
+from ..store.ledger import Ledger
+from ..store.rollback import find_start, roll_back
 from ..store.word import said_in
 from .common import LOG, AsJson, Force, Home, Imports, Quiet, RunNumber, bring, emit, hint, out, safe, vacant
 from .run import follow, show_report
@@ -27,18 +27,9 @@ app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
 @app.command()
 def rollback(
     run: RunNumber,
-    before: Annotated[
-        list[str],
-        typer.Option("--before", help="A client to go back before and leave out; may be repeated.", metavar="CLIENT"),
-    ],
-    to: Annotated[
-        int | None,
-        typer.Option("--round", help="Go back before this round, in place of the client's first one in the model."),
-    ] = None,
-    output: Annotated[
-        Path | None,
-        typer.Option("--output", "-o", help="Of a server's run: write the model there, as safetensors."),
-    ] = None,
+    before: Annotated[list[str], typer.Option(help="The client to leave out; may be repeated.", metavar="CLIENT")],
+    to: Annotated[int | None, typer.Option("--round", help="Go back before this round, not its first.")] = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Write a server's model here, too.")] = None,
     reason: Reason = "",
     by: By = "",
     force: Force = False,
@@ -50,18 +41,19 @@ def rollback(
     """Go back to before a client was in the model, and train on from there without it, as a new run.
 
     The new run starts from the newest checkpoint before the first round in which the client had weight, or from the
-    beginning. It has the rounds before, the operator's commands so far, and the client excluded. The old run stays as
-    it is.
+    beginning, with the rounds before and the operator's commands so far. The old run stays as it is.
 
     A simulation trains on at once; `fedwarden run --resume` continues it. A server of Flower, NVIDIA FLARE or APPFL
     that starts again with `resume=True` continues the new run.
     """
+    names = [*dict.fromkeys(before)]
+    who = f"client{'s' * (len(names) > 1)} {listed(names)}"
     with Ledger(home, create=False) as ledger:
         found = ledger.run(run)
         if found.state == "running":
             raise FedwardenError(f"run {found.id} is still running; wait for it, or end it first")
         known = known_clients(ledger, found).union(said.client for said in said_in(ledger, found.id))
-        for client in (before := [*dict.fromkeys(before)]):
+        for client in names:
             check_client(client, found, known)
         simulated = found.engine in SIMULATORS
         if simulated:
@@ -70,47 +62,33 @@ def rollback(
                 raise ConfigError(f"run {found.id} was made from data in a program's memory and cannot be played again")
             with naming_plugins(found):
                 check(scenario)
-        start = find_start(ledger, found, before, to)
-        model = None if simulated else start.model
+        start = find_start(ledger, found, names, to)
         if output is not None:
-            if not model:
-                why = "trains on by itself" if simulated else "has no checkpoint with a model from before"
-                raise ConfigError(f"run {found.id} {why}; leave out --output")
+            if not start.model:
+                raise ConfigError(f"run {found.id} has no checkpoint of a server's model to write; leave out --output")
             with draft(vacant(output, force)) as made:
-                save_file(model, made)
-        new = roll_back(ledger, found, start, before, short(by) or user(), short(reason, 400))
-    told = {"run": new.id, "from": found.id, "clients": before, "first": start.first, "after": start.round,
-            "again": found.rounds - start.round, "passed_over": start.faults}  # fmt: skip
+                save_file(start.model, made)
+            LOG.info("wrote %s: %s of round %d", output, count(len(start.model), "array"), start.round)
+        new = roll_back(ledger, found, start, names, short(by) or user(), short(reason, 400)).id
+    again = found.rounds - start.round
+    told = {"run": new, "from": found.id, "clients": names, "first": start.first, "after": start.round, "again": again}
+    told["passed_over"] = start.faults
     for fault in start.faults:
         LOG.warning("a checkpoint was passed over: %s", fault)
     if start.still:
-        LOG.warning("%s with %s in the model stay", count(start.still, "round"), _clients(before))
+        LOG.warning("%s with %s in the model stay", count(start.still, "round"), who)
     if not as_json:
-        out.print(safe(_told(found, new, start, before)), soft_wrap=True)
+        begins = f"goes on after round {start.round}" if start.round else "begins anew, without an older checkpoint"
+        since = f"round {start.first} is the first of run {found.id} with {who} in the model"
+        rest = f"{count(again, 'round')} to play again without {who}"
+        out.print(safe(f"run {new} {begins}: {since}; {rest}"), soft_wrap=True)
     if simulated:
         with naming_plugins(found):
-            report = follow(scenario, home, new.id, quiet, on_flower=found.engine != SIMULATORS[0])
+            report = follow(scenario, home, new, quiet, on_flower=found.engine != SIMULATORS[0])
         return emit({**report, "rollback": told}) if as_json else show_report(report, home, scenario)
     if as_json:
         return emit({**told, "output": output and str(output)})
-    if output is not None:
-        LOG.info("wrote %s: %s of round %d", output, count(len(model or ()), "array"), start.round)
-    if start.round and not model:
-        out.print(
-            f"The checkpoint has no model: start from the one that the framework saved after round {start.round}."
-        )
-    out.print(f"Start the server again with resume=True: it continues run {new.id}.")
-    return hint(f"fedwarden show {new.id}  # all commands that the new run follows", folder=home)
-
-
-def _told(run: Run, new: Run, start: Start, clients: list[str]) -> str:
-    """What was done, and why."""
-    who = _clients(clients)
-    since = f"round {start.first} is the first of run {run.id} with {who} in the model"
-    begins = f"goes on after round {start.round}" if start.round else "begins anew, without an older checkpoint"
-    again = count(run.rounds - start.round, "round")
-    return f"run {new.id} {begins}: {since}; {again} to play again without {who}"
-
-
-def _clients(names: list[str]) -> str:
-    return f"client{'s' * (len(names) > 1)} {printable(listed(names))}"
+    if start.round and not start.model:
+        out.print(f"Its checkpoint has no model: start from the one that the framework saved in round {start.round}.")
+    out.print(f"Start the server again with resume=True: it continues run {new}.")
+    return hint(f"fedwarden show {new}  # all commands that the new run follows", folder=home)
