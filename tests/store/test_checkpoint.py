@@ -203,7 +203,7 @@ def test_going_back_by_k_rounds_loses_at_most_k_more_whatever_rounds_have_a_chec
         for t in range(newest + 1):
             lost = t - max((mine for mine in kept if mine <= t), default=0)
             assert lost <= max(newest - t, max(steps) - 1)  # a run with a checkpoint in every round: at most k
-        assert len(kept) <= 2 * math.log2(newest) + 3
+        assert len(kept) <= 2 * math.log2(newest) + 1
     made = [newest, newest - steps[-1]]
     assert kept[:2] == made[: len(kept[:2])]  # the last two, whatever came before
 

@@ -1,9 +1,8 @@
 """A run's state on disk: tensors in safetensors, everything else as JSON in one more tensor; written atomically.
 
 The header holds a SHA-256 of the whole file, taken with zeros in its own place, so that no changed byte goes unnoticed.
-What is remembered of clients is beside it in a file of rows, to which each checkpoint adds those that have changed. Of
-T rounds about 2 log2 T checkpoints are kept, the last two among them: where the newest is damaged the one before
-continues the run, and a run can go back far.
+What is remembered of clients is beside it in a file of rows, to which each checkpoint adds those that have changed. The
+last two checkpoints of a run are kept, so that the other continues it where the newer is damaged, and some older ones.
 """
 
 from __future__ import annotations
@@ -61,7 +60,7 @@ def lasting(rounds: Sequence[int]) -> list[int]:
     """The checkpoints that stay, of those of these rounds, newest first; the start of the run counts as round 0.
 
     One goes where the next older one is no further from the next newer one than that is from the newest. Then going
-    back by k rounds loses at most k more, and k doubles at least every two checkpoints, so that 2 log2 T suffice.
+    back by k rounds loses at most k more, and the way back doubles within two checkpoints: at most 2 log2 T + 1 stay.
 
     >>> kept = []
     >>> for t in range(1, 101):
