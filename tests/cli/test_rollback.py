@@ -4,6 +4,8 @@ import shutil
 
 import numpy as np
 import pytest
+import torch
+from safetensors.torch import load_file
 
 from fedwarden.cli import run as run_module
 from fedwarden.core.types import RoundRecord
@@ -256,3 +258,23 @@ def test_a_servers_run_waits_for_its_server(call, call_json, workspace):
     assert (told["run"], told["after"], told["again"], told["output"]) == (3, 0, 4, None)
     with Ledger(workspace) as ledger:
         assert [(r.id, r.state, r.rounds) for r in ledger.runs()[:2]] == [(3, "interrupted", 0), (2, "interrupted", 2)]
+
+
+def test_the_model_of_a_server_is_written_by_the_names_of_its_arrays(call, workspace):
+    sent = {"fc.weight": torch.arange(6.0).reshape(2, 3), "steps": torch.tensor(7)}
+    with Ledger(workspace) as ledger:
+        ledger.start("wards", "appfl", {}, {})
+        for t in (1, 2):
+            one = np.ones(1)
+            ledger.append(1, RoundRecord(t, ("north",), one, one * (t - 1), flagged=one > 2))
+        state = {"round": 1, "warden": {}, "model": sent}
+        checkpoint.save(checkpoint_path(workspace, 1, 1), state, ledger.run(1).identity)
+        ledger.finish(1, "done")
+    file = workspace / "model.safetensors"
+    code, out, err = call("rollback", 1, "--before", "north", "-o", file)
+    assert (code, "has no model" in out) == (0, False)
+    assert "2 arrays of round 1" in err
+    assert {name: value.tolist() for name, value in load_file(file).items()} == {k: v.tolist() for k, v in sent.items()}
+    assert "is there already" in call("rollback", 1, "--before", "north", "-o", file)[2]
+    with Ledger(workspace) as ledger:
+        assert len(ledger.runs()) == 2
