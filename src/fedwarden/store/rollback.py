@@ -79,21 +79,21 @@ def roll_back(ledger: Ledger, run: Run, start: Start, clients: Sequence[str], by
     """
     db = ledger.db
     why = f"run {run.id} is rolled back to its round {start.round}{f': {reason}' if reason else ''}"
-    with claim(ledger.folder, run.id):
-        with ledger.transaction():
-            kept = "name, engine, config, versions"
-            head = f"INSERT INTO run ({kept}, created, state) SELECT {kept}, ?, 'interrupted' FROM run WHERE id = ?"
-            new = db.execute(head, (time.time(), run.id)).lastrowid
-            assert new is not None
-            for table in ("client", "word", "audit", *ROUND_TABLES):
-                names = [row["name"] for row in db.execute(f"PRAGMA table_info({table})") if row["name"] != "run"]
-                of, tail = ", ".join(names), "" if table in ("client", "word") else f"AND round <= {start.round}"
-                rows = f"SELECT {new}, {of} FROM {table} WHERE run = {run.id} {tail}"
-                db.execute(f"INSERT INTO {table} (run, {of}) {rows}")
-            db.execute("UPDATE word SET round = NULL WHERE run = ? AND round > ?", (new, start.round))
-            for client in clients:
-                word.put(ledger, new, "exclude", client, by, why)
+    with claim(ledger.folder, run.id), ledger.transaction():
+        kept = "name, engine, config, versions"
+        head = f"INSERT INTO run ({kept}, created, state) SELECT {kept}, ?, 'interrupted' FROM run WHERE id = ?"
+        new = db.execute(head, (time.time(), run.id)).lastrowid
+        assert new is not None
+        for table in ("client", "word", "audit", *ROUND_TABLES):
+            names = [row["name"] for row in db.execute(f"PRAGMA table_info({table})") if row["name"] != "run"]
+            of, tail = ", ".join(names), "" if table in ("client", "word") else f"AND round <= {start.round}"
+            rows = f"SELECT {new}, {of} FROM {table} WHERE run = {run.id} {tail}"
+            db.execute(f"INSERT INTO {table} (run, {of}) {rows}")
+        db.execute("UPDATE word SET round = NULL WHERE run = ? AND round > ?", (new, start.round))
+        for client in clients:
+            word.put(ledger, new, "exclude", client, by, why)
         found = ledger.run(new)
-        if start.round:  # if this is cut off, the same rounds are played again from the first one
-            checkpoint.save(checkpoint.checkpoint_path(ledger.folder, new, start.round), start.state, found.identity)
+        if start.round:  # before the run is committed: without its checkpoint it would begin anew
+            path = checkpoint.checkpoint_path(ledger.folder, new, start.round)
+            checkpoint.save(path, start.state, found.identity)
     return found
