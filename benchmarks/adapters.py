@@ -3,8 +3,11 @@
 python benchmarks/adapters.py
 """
 
+import os
 import time
 from collections.abc import Callable
+
+os.environ["OPENBLAS_NUM_THREADS"] = "1"  # NumPy's threads would count while they wait
 
 import numpy as np
 import torch
@@ -13,8 +16,6 @@ from flwr.serverapp.strategy.strategy_utils import aggregate_arrayrecords
 
 from fedwarden import Warden
 from fedwarden.guard.adapters import Adapters
-
-NAMES = ("q.lora_A", "q.lora_B")
 
 
 class Sent:
@@ -34,36 +35,40 @@ def best(run: Callable[[], object], times: int = 7) -> float:
     return min(taken)
 
 
-def row(d: int, rank: int, n: int) -> str:
-    """One row of the table: layers of this width, and so many clients."""
+def row(d: int, rank: int, n: int, pairs: int) -> str:
+    """One row of the table: layers of this width, so many clients, and so many layers."""
     rng = np.random.default_rng(0)
-    model = [rng.standard_normal((rank, d)).astype("f"), 0.1 * rng.standard_normal((d, rank)).astype("f")]
+    names = [f"{k}.lora_{letter}" for k in range(pairs) for letter in "AB"]
+    shapes = [(rank, d), (d, rank)] * pairs
+    model = [(rng.standard_normal(s) / (1 + 9 * (k % 2))).astype("f") for k, s in enumerate(shapes)]
+    ranges = [(k * rank * d, (k + 1) * rank * d) for k in range(2 * pairs)]
     sent = [[(a + 0.01 * rng.standard_normal(a.shape)).astype("f") for a in model] for _ in range(n)]
     letters = [Sent(i, x) for i, x in enumerate(sent)]
     adapters, warden, shares = Adapters(), Warden.preset("auto").of_products(), np.full(n, 1 / n)
-    records = [ArrayRecord(dict(zip(NAMES, map(Array, x), strict=True))) for x in sent]
+    records = [ArrayRecord(dict(zip(names, map(Array, x), strict=True))) for x in sent]
     contents = [RecordDict({"arrays": r, "metrics": MetricRecord({"num-examples": 10})}) for r in records]
 
     def exact() -> None:
-        folded = adapters.fold(1, letters, NAMES, model, [(0, rank * d), (rank * d, 2 * rank * d)], {})
+        folded = adapters.fold(1, letters, names, model, ranges, {})
         folded.unfold(folded.cohort.updates.weighted_sum(shares))
 
     def guarded() -> None:
-        folded = adapters.fold(1, letters, NAMES, model, [(0, rank * d), (rank * d, 2 * rank * d)], {})
+        folded = adapters.fold(1, letters, names, model, ranges, {})
         folded.unfold(warden.step(folded.cohort).update)
 
-    mean = best(lambda: [sum(np.float32(1 / n) * x[k] for x in sent) for k in (0, 1)])
+    mean = best(lambda: [sum(np.float32(1 / n) * x[k] for x in sent) for k in range(2 * pairs)])
     flower = best(lambda: aggregate_arrayrecords(contents, "num-examples"))
     took, whole = best(exact), best(guarded)
     times = [f"{1e3 * x:.1f}" for x in (mean, flower, took, whole)]
-    return "| " + " | ".join(map(str, [d, rank, n, *times, f"{took / mean:.0f}", f"{took / flower:.1f}"])) + " |"
+    return "| " + " | ".join(map(str, [d, rank, n, pairs, *times, f"{took / mean:.0f}", f"{took / flower:.1f}"])) + " |"
 
 
 def main() -> None:
     torch.set_num_threads(1)
-    print("| width | rank | clients | mean, ms | Flower's FedAvg | products | with auto | times mean | times FedAvg |")
-    print("|---|---|---|---|---|---|---|---|---|")
-    for case in ((384, 8, 8), (1024, 8, 8), (4096, 8, 8), (4096, 16, 8), (4096, 16, 32)):
+    names = "width, rank, clients, pairs, mean in ms, Flower's FedAvg, products, with auto, times mean, times FedAvg"
+    print("| " + names.replace(", ", " | ") + " |")
+    print("|---|---|---|---|---|---|---|---|---|---|")
+    for case in ((384, 8, 8, 12), (384, 8, 8, 24), (1024, 8, 8, 24), (4096, 8, 8, 12), (4096, 16, 8, 12)):
         print(row(*case), flush=True)
 
 

@@ -28,8 +28,9 @@ BAR = 2.0  # models beyond Flower's
 
 
 def run(kind: str, n: int, d: int, home: str) -> None:
-    """A few rounds, alone or guarded with ledger and checkpoints."""
-    rounds(Guarded(FedAvg(), home=home) if kind == "guarded" else FedAvg(), n, d // LAYERS)
+    """A few rounds: alone, guarded with ledger and checkpoints, or guarded with replies on disk."""
+    guarded = {"guarded": Guarded(FedAvg(), home=home), "spool": Guarded(FedAvg(), home=home, spool=home)}
+    rounds(guarded.get(kind) or FedAvg(), n, d // LAYERS)
 
 
 def child(kind: str, n: int, d: int) -> None:
@@ -65,10 +66,14 @@ def main() -> None:
     rows = []
     for n in options.clients:
         for d in map(int, options.parameters):
-            plain, guarded = peak("plain", n, d), peak("guarded", n, d)
+            plain, guarded, spooled = (peak(kind, n, d) for kind in ("plain", "guarded", "spool"))
             bar = at_most(guarded - plain, BAR, " models")
-            rows.append([n, f"{d:,}", f"{plain:.1f}", f"{guarded:.1f}", f"{guarded - plain:.1f}", bar])
-    header = ("clients", "parameters", "plain, models", "guarded, models", "the guard's own", "bar")
+            rows.append(
+                [n, f"{d:,}", f"{plain:.1f}", f"{guarded:.1f}", f"{guarded - plain:.1f}", bar, f"{spooled:.1f}"]
+            )
+    header = (
+        "clients", "parameters", "plain, models", "guarded, models", "the guard's own", "bar", "with a spool, models"
+    )  # fmt: skip
     show("Peak memory of a Flower server", header, rows, "Three rounds, `auto`, with ledger and checkpoints.")
     return None
 

@@ -8,7 +8,7 @@ DOCS = ROOT / "docs"
 CODE = ("src", "research", "tests", "tools", "benchmarks", "examples", "docs", "conftest.py")
 CEILINGS = {  # lines as `wc -l` counts them, and words with a letter or digit
     "lines of the package": 40_200,
-    "lines of all Python": 98_150,
+    "lines of all Python": 98_270,
     "words of the README, outside of code": 800,
     "words of a page": 2_500,
     "words of the pages, without results": 30_800,

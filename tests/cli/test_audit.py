@@ -236,13 +236,14 @@ def test_an_audit_is_a_run_that_is_listed_shown_and_reported(call, call_json, wi
     assert call_json("runs")["runs"][0]["verdict"] == "cannot tell with so few seeds"
     assert "class Barolo for the first time" in " ".join(call("show", "1")[1].split())
     assert call_json("show", "1")["answer"]["observers"] == ["Alba", "Asti", "Canelli"]
-    assert (
-        call_json("report", "1", "-o", tmp_path / "again.html")["summary"] == call_json("audit", wine, "-q")["answer"]
-    )
 
 
-def test_an_interrupted_audit_keeps_its_seeds_and_goes_on_to_the_same_answer(call, call_json, wine, monkeypatch):
+def test_an_interrupted_audit_keeps_its_seeds_and_goes_on_to_the_same_answer(
+    call, call_json, wine, tmp_path, monkeypatch
+):
+    pytest.importorskip("plotly")
     whole = call_json("audit", wine, "-q")
+    assert call_json("report", "1", "-o", tmp_path / "audit.html")["summary"] == whole["answer"]
     played = change_audit.rehearse
     monkeypatch.setattr(change_audit, "rehearse", cut := Cut(played, 2))
     code, _, err = call("audit", wine)

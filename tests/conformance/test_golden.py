@@ -27,6 +27,8 @@ def test_a_rule_is_its_paper_and_keeps_the_laws(name, one_thread):
     found = {law.name: examine(subject, law, exempt) for law in LAWS}
     assert not {law: f for law, f in found.items() if f.status == "broken"}
     options = {key: value for key, value in rule.options.items() if key != "f" and not callable(value)}
+    if not options and registered(name).__module__.startswith("fedwarden."):
+        return  # test_check.py has that
     report = check("aggregator", name, **options)
     assert not report.broken
     assert report.excused == {**exempt}

@@ -6,9 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 import fedwarden
+from fedwarden.conformance.__main__ import main
 
 MINE = '''
 """A rule of one's own."""
@@ -36,30 +35,20 @@ class Mine:
 '''
 
 
-@pytest.fixture
-def conform(tmp_path):
-    """Run the command in a folder that holds the extension, or a changed one."""
-
-    def call(*args, text=MINE):
-        (tmp_path / "my_rule.py").write_text(text)
-        source = str(Path(fedwarden.__file__).parents[1])
-        env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), source]), "OMP_NUM_THREADS": "1"}
-        command = [sys.executable, "-m", "fedwarden.conformance", *args, "--import", "my_rule"]
-        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, env=env)
-
-    return call
-
-
-def test_one_file_keeps_the_laws(conform):
-    done = conform("rule", "mine")
+def test_one_file_keeps_the_laws(tmp_path):
+    (tmp_path / "my_rule.py").write_text(MINE)
+    source = str(Path(fedwarden.__file__).parents[1])
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), source]), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", "fedwarden.conformance", "rule", "mine", "--import", "my_rule"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, env=env)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.startswith("rule mine\n")
     assert " 0 broken, " in done.stdout.splitlines()[-1]
 
 
-def test_a_broken_one_fails_with_the_laws_name(conform):
-    wrong = MINE.replace("np.quantile(scores, ", "np.quantile(scores[:3], ")
-    done = conform("rule", "mine", "--json", text=wrong)
-    assert done.returncode == 1, done.stdout + done.stderr
-    (component,) = json.loads(done.stdout)["components"]
+def test_a_broken_one_fails_with_the_laws_name(tmp_path, monkeypatch, capsys, forgetful):
+    (tmp_path / "my_rule.py").write_text(MINE.replace("np.quantile(scores, ", "np.quantile(scores[:3], "))
+    monkeypatch.syspath_prepend(tmp_path)
+    assert main(["rule", "mine", "--json", "--import", "my_rule"]) == 1
+    (component,) = json.loads(capsys.readouterr().out)["components"]
     assert "permutation" in {finding["law"] for finding in component["laws"] if finding["status"] == "broken"}

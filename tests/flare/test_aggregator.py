@@ -28,7 +28,11 @@ from safetensors.torch import save_file
 
 import fedwarden as fw
 from fedwarden.core.errors import ConfigError
+from fedwarden.guard.admission import cohort_of
+from fedwarden.guard.contributions import open_letters
+from fedwarden.guard.params import Form
 from fedwarden.nvflare import GuardedAggregator
+from fedwarden.nvflare.inbox import contribution
 from fedwarden.store.ledger import Ledger
 from fedwarden.store.round import RoundStory
 
@@ -277,6 +281,37 @@ def test_tensors_on_disk_are_loaded(kind, tmp_path):
     aggregator.reset_stats()
     del answers
     assert list(tmp_path.glob("site-*")) == []
+
+
+def stored(folder, tensors):
+    folder.mkdir()
+    save_file(tensors, folder / "chunk.safetensors")
+    lazy = LazyTensorDict({k: (str(folder / "chunk.safetensors"), k) for k in tensors}, str(folder))
+    return {k: lazy.make_lazy_ref(k) for k in tensors}
+
+
+def test_references_stay_in_their_file_which_is_mapped_once(tmp_path):
+    tensors = {"a": torch.arange(6.0).reshape(2, 3), "b": torch.ones(4, dtype=torch.float16)}
+    found = contribution(BAD, answer(BAD, stored(tmp_path / "a", tensors)), "steps")
+    assert {type(array) for array in found.arrays.values()} == {np.memmap}
+    assert all(np.array_equal(found.arrays[name], tensor.numpy()) for name, tensor in tensors.items())
+    form = Form.of(found.params)
+    updates = cohort_of(1, open_letters([found], form, True, None)[0], form, None, None, {}).updates
+    assert len(updates.maps) == 1  # so that its pages can be given back
+    odd = contribution(BAD, answer(BAD, stored(tmp_path / "b", {"a": torch.ones(3, dtype=torch.bfloat16)})), "steps")
+    assert odd.arrays["a"].tolist() == [1.0] * 3
+
+
+@pytest.mark.parametrize("left", [0, 4, 60, -8])
+def test_a_file_that_is_cut_short_is_rejected(tmp_path, left):
+    base = {k: torch.from_numpy(v.copy()) for k, v in model().items()}
+    tensors = {k: torch.from_numpy(v.copy()) for k, v in sent(BAD, model(), ParamsType.FULL).items()}
+    refs, cut = stored(tmp_path / "a", tensors), tmp_path / "a" / "chunk.safetensors"
+    cut.write_bytes(cut.read_bytes()[:left])
+    aggregator = guarded(base)
+    made = combine(aggregator, [answer(BAD, refs), *crowd(but=[BAD])])
+    assert rejected(aggregator) == {BAD}
+    assert all(np.isfinite(value).all() for value in made.params.values())
 
 
 NORMED = {"fc.weight": (4, 3), "bn.running_var": (5,), "bn.num_batches_tracked": (), "fc.bias": (4,), "order": (3,)}

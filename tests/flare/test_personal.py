@@ -7,6 +7,8 @@ pytest.importorskip("nvflare", reason="the extra 'nvflare' is not installed")
 
 from nvflare.app_common.abstract.fl_model import ParamsType
 
+from fedwarden.nvflare import GuardedAggregator
+
 from .sites import BAD, SITES, answer, model, sent
 from .test_aggregator import combine, guarded, rejected
 
@@ -49,3 +51,23 @@ def test_a_pattern_that_names_nothing_shares_nothing_and_says_why(caplog):
     made = combine(aggregator, [answer(site, sent(site, model(), ParamsType.FULL)) for site in SITES])
     np.testing.assert_array_equal(made.params["fc.weight"], model()["fc.weight"])
     assert "personal: no array of the model is 'fc.bais'; did you mean 'fc.bias'?" in str(aggregator.record.notes[-1])
+
+
+@pytest.mark.parametrize(
+    ("options", "names", "says"),
+    [
+        ({"personal": ["fc.bais"]}, {}, "did you mean 'fc.bias'?"),
+        (
+            {"personal": ["*.lora_B"], "adapters": "lora"},
+            {"q.lora_A": np.ones((2, 4), np.float32), "q.lora_B": np.ones((3, 2), np.float32)},
+            "'q.lora_B' stays at the clients and its partner 'q.lora_A' does not",
+        ),
+    ],
+)
+def test_what_the_model_does_not_fit_ends_the_job_before_any_site_trains(options, names, says, monkeypatch):
+    told = []
+    monkeypatch.setattr(GuardedAggregator, "system_panic", lambda self, line, fl_ctx: told.append(line))
+    guarded({**model(), **names}, **options)
+    (line,) = told
+    assert says in line
+    assert "\n" not in line

@@ -70,10 +70,15 @@ class LocalGrid(Grid):
         return list(self.nodes)
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
-        raise NotImplementedError
+        self.open: dict[str, Message] = {}  # each node answers when its reply is pulled
+        for message in messages:
+            message.metadata.__dict__["_message_id"] = number = f"m{next(self.numbers)}"
+            self.open[number] = message
+        return list(self.open)
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
-        raise NotImplementedError
+        asked = [self.open.pop(number) for number in message_ids]
+        return [reply for message in asked for reply in self.nodes[message.metadata.dst_node_id](message)]
 
     def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> list[Message]:
         replies = []

@@ -11,7 +11,7 @@ from flwr.serverapp.strategy import FedAvg
 
 import fedwarden as fw
 from fedwarden.core.errors import ConfigError
-from fedwarden.flower import Asynchronous, asynchronous, grid
+from fedwarden.flower import Asynchronous, grid
 from fedwarden.store.ledger import Ledger
 
 from .nodes import Killed, LocalGrid, content, honest, model, state
@@ -34,10 +34,14 @@ class Clock(SimpleNamespace):
 class SlowGrid(LocalGrid):
     """Each node answers so many seconds after it was asked, with what it makes of the model that it was sent."""
 
-    def __init__(self, nodes, seconds, clock, dies_at=None):
+    def __init__(self, nodes, seconds, clock, dies_at=None, queues=False):
         super().__init__(nodes)
         self.seconds, self.clock, self.due, self.dies_at = seconds, clock, {}, dies_at
-        self.pushes = []
+        self.pushes, self.queues, self.ends = [], queues, {node: [] for node in nodes}
+
+    def done(self, node, now):
+        """How many messages a node has answered."""
+        return sum(end <= now for end in self.ends[node])
 
     def push_messages(self, messages):
         numbers = []
@@ -46,7 +50,9 @@ class SlowGrid(LocalGrid):
             message.metadata.__dict__["_message_id"] = number
             node = message.metadata.dst_node_id
             self.pushes.append((self.clock.now, node))
-            self.due[number] = (self.clock.now + self.seconds[node], self.nodes[node](message))
+            begins = max([self.clock.now, *(self.ends[node] if self.queues else [])])
+            self.ends[node].append(begins + self.seconds[node])
+            self.due[number] = (self.ends[node][-1], self.nodes[node](message))
             numbers.append(number)
         return numbers
 
@@ -61,7 +67,7 @@ class SlowGrid(LocalGrid):
 def clock(monkeypatch):
     found = Clock()
     monkeypatch.setattr(grid, "time", found)
-    monkeypatch.setattr(asynchronous, "QUICK", 1.0)
+    monkeypatch.setattr(grid, "QUICK", 1.0)
     return found
 
 
@@ -112,6 +118,40 @@ def test_what_comes_after_it_was_given_up_is_rejected_with_its_reason(clock):
     reasons = [(r.client_id, r.reason.kind) for record in guarded.warden.recent for r in record.rejected]
     assert set(reasons) == {("100", "no_answer"), ("100", "model_gone")}
     assert result.arrays
+
+
+def test_a_node_that_is_slower_than_its_timeout_does_not_fall_further_behind(clock):
+    """Nodes work on one message after another; node 100 needs 25 s, and is given up after 10."""
+    guarded = Asynchronous(FedAvg(**PLAIN), buffer=2, warden="none")
+    nodes = {n: honest(n) for n in range(100, 104)}
+    grid, _ = play(guarded, clock, nodes, dict.fromkeys(nodes, 2.0) | {100: 25.0}, 120, timeout=10.0, queues=True)
+    asked = [when for when, node in grid.pushes if node == 100]
+    given = [when + 10 for when in asked]
+    unanswered = [sum(when <= now for when in asked) - grid.done(100, now) for now in given]
+    assert len(asked) > 4
+    assert max(unanswered) <= 2  # asked again after 20 s, when it still works on the first message, and not again
+    late = [r.round for r in guarded.warden.recent for x in r.rejected if x.reason.kind == "model_gone"]
+    assert len(late) >= len(asked) - 3  # the others are at work, or were not looked for again
+
+
+def test_where_all_nodes_are_too_slow_no_rounds_are_burnt_while_nobody_can_be_asked(clock):
+    guarded = Asynchronous(FedAvg(**PLAIN), buffer=2, warden="none")
+    nodes = {n: honest(n) for n in range(100, 104)}
+    play(guarded, clock, nodes, dict.fromkeys(nodes, 15.0), 6, timeout=10.0)
+    assert clock.now >= 3 * 15.0  # a round for those that did not answer, and one for those that were late
+    reasons = [{x.reason.kind for x in r.rejected} for r in guarded.warden.recent]
+    assert reasons == [{"no_answer"}, {"model_gone"}] * 3
+
+
+def test_the_error_of_a_node_that_was_given_up_is_told_as_it_is(clock):
+    def dies(message):
+        return [Message(Error(code=1, reason="node gone"), reply_to=message)]
+
+    guarded = Asynchronous(FedAvg(**PLAIN), buffer=2, warden="none")
+    nodes = {n: honest(n) for n in range(100, 104)} | {100: dies}
+    play(guarded, clock, nodes, dict.fromkeys(nodes, 2.0) | {100: 15.0}, 12, timeout=10.0)
+    told = [str(x.reason) for r in guarded.warden.recent for x in r.rejected if x.client_id == "100"]
+    assert told[:2] == ["did not answer in time", "failed: node gone"]
 
 
 def test_a_dead_node_costs_no_round_and_fills_no_buffer(clock):

@@ -1,6 +1,7 @@
 """Adapters against the dense matrices that they stand for, and replies that do not fit."""
 
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -77,10 +78,10 @@ def test_the_sum_of_products_comes_back_at_the_rank_of_the_model(rng, rank):
     folded = fold(Adapters(rank=rank), letters, whole)
     made, metrics = folded.unfold(folded.cohort.updates.weighted_sum(shares))
     dense = product(whole) + sum(s * u for s, u in zip(shares, updates, strict=True))
-    layer, back = folded.layers[0], folded.backs[0]
-    update = folded.cohort.updates.weighted_sum(shares)[-len(letters) :].numpy()
+    layer, back = folded.layers[0], folded.backs[0][0]
+    update = folded.cohort.updates.weighted_sum(shares)[None, -len(letters) :].numpy()
     m = layer.combined(update @ back) * layer.scales
-    exact = (layer.columns.numpy() * m) @ layer.rows.numpy()
+    exact = ((layer.columns[0] * m) @ layer.rows[0]).numpy()
     assert np.linalg.norm(exact - dense) < 1e-10 * np.linalg.norm(dense)
     singular = np.linalg.svd(dense, compute_uv=False)
     kept = rank or RANK
@@ -127,6 +128,45 @@ def test_the_model_sent_back_in_other_factors_is_idle(rng):
     assert [(r.client_id, r.reason.kind) for r in outcome.record.rejected] == [("back", "idle")]
 
 
+def test_a_step_on_a_factor_changes_the_model_as_little_as_its_product_allows(rng):
+    whole = model(rng)
+    letters = [Sent(str(i), trained(rng, whole)) for i in range(3)]
+    folded = fold(Adapters(), letters, whole)
+    made, _ = folded.unfold(folded.cohort.updates.weighted_sum(np.full(3, 1 / 3)))
+    singular = np.linalg.svd(np.mean([product(x.layers) for x in letters], axis=0), compute_uv=False)[:RANK]
+    rows, columns = np.linalg.norm(made[0], axis=1), np.linalg.norm(made[1], axis=0)
+    shortest = np.linalg.norm(whole[0], axis=1).min()
+    assert (singular < shortest**2).any()
+    assert (singular > shortest**2).any()
+    np.testing.assert_allclose(rows * columns, singular, rtol=1e-5)
+    np.testing.assert_allclose(rows, np.maximum(shortest, np.sqrt(singular)), rtol=1e-5)
+
+
+def test_layers_of_one_shape_and_of_others_are_what_each_is_alone(rng):
+    shapes = {"a": (D_IN, D_OUT, 8), "b": (D_IN, D_OUT, 8), "c": (D_IN, 12, 8), "d": (D_IN, D_OUT, 4)}
+    ranks = {"a": (8, 2, 8), "b": (8, 4, 16), "c": (8, 8, 8), "d": (4, 4, 4)}
+    parts = {}
+    for name, (wide, high, rank) in shapes.items():
+        whole = [rng.standard_normal(s).astype(np.float32) for s in ((rank, wide), (high, rank))]
+        sent = [[rng.standard_normal(s).astype(np.float32) for s in ((r, wide), (high, r))] for r in ranks[name]]
+        parts[name] = (whole, sent)
+
+    def combined(chosen):
+        names = [f"{name}.lora_{letter}" for name in chosen for letter in "AB"]
+        whole = [a for name in chosen for a in parts[name][0]]
+        letters = [Sent(str(i), [a for name in chosen for a in parts[name][1][i]]) for i in range(3)]
+        stops = np.cumsum([0, *(a.size for a in whole)]).tolist()
+        folded = Adapters().fold(1, letters, names, whole, list(pairwise(stops)), {})
+        made, _ = folded.unfold(folded.cohort.updates.weighted_sum(np.array([0.5, 0.2, 0.3])))
+        return folded.cohort.updates.inner_products(), made
+
+    gram, made = combined(shapes)
+    alone = [combined([name]) for name in shapes]
+    np.testing.assert_allclose(gram, sum(g for g, _ in alone), rtol=1e-9)
+    for k, (_, (a, b)) in enumerate(alone):
+        np.testing.assert_allclose(made[2 * k + 1] @ made[2 * k], b @ a, rtol=1e-4, atol=1e-4)
+
+
 def test_directions_that_are_not_learned_yet_stay_open(rng):
     whole = model(rng)
     whole[1][:] = 0
@@ -161,6 +201,11 @@ def test_a_rank_that_no_layer_has_is_refused(shapes, says):
             return Place(self.name, shape)
 
     places = [Place(n, s) for n, s in zip(NAMES, ((RANK, D_IN), (D_OUT, RANK), (5,)), strict=True)]
+    with pytest.raises(Unfit, match="has rank 7; expected 1 to 6"):
+        Adapters(max_rank=6).ranked(places, {NAMES[0]: (7, D_IN)})
+    narrow = [Place(n, s) for n, s in zip(NAMES, ((2, D_IN), (D_OUT, 2), (5,)), strict=True)]
+    with pytest.raises(Unfit, match="has rank 9; expected 1 to 8"):
+        Adapters().ranked(narrow, {NAMES[0]: (9, D_IN)})
     with pytest.raises(Unfit, match=says):
         Adapters().ranked(places, shapes)
     fitted = Adapters().ranked(places, {NAMES[0]: (3, D_IN)})
@@ -230,6 +275,5 @@ def test_a_pair_that_stays_at_the_clients_is_no_part_of_an_update(rng):
 
 
 def test_one_factor_cannot_stay_without_the_other():
-    shapes = [(RANK, D_IN), (D_OUT, RANK), (5,)]
     with pytest.raises(ConfigError, match=r"'layer.lora_B.weight' stays at the clients and its partner .*lora_A"):
-        Adapters().shared(NAMES, shapes, [MEASURED[0], MEASURED[2]])
+        Adapters().shared(NAMES, {NAMES[1]})

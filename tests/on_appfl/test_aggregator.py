@@ -1,6 +1,7 @@
 """The guard in APPFL: its own agents, scheduler and trainer, on digits; `make appfl` runs this."""
 
 import gc
+import runpy
 import threading
 
 import numpy as np
@@ -12,7 +13,6 @@ pytest.importorskip("appfl.agent", reason="the extra 'appfl' is not installed")
 from appfl.agent import ClientAgent, ServerAgent
 from appfl.algorithm.scheduler import AsyncScheduler, SyncScheduler
 from omegaconf import OmegaConf
-from sklearn.datasets import load_digits
 
 from fedwarden.appfl import GuardedAggregator
 from fedwarden.core.errors import ConfigError
@@ -35,13 +35,18 @@ class Net(nn.Sequential):
     "loss.py": "from torch.nn import CrossEntropyLoss\n",
     "metric.py": "def accuracy(true, predicted):\n    return (predicted.argmax(1) == true).mean()\n",
     "data.py": """
+import numpy as np
 import torch
 from sklearn.datasets import load_digits
 from torch.utils.data import TensorDataset
 
-def digits(client, clients, flip):
+def drawn():  # as they are stored, every tenth digit is often of the same class
     x, y = load_digits(return_X_y=True)
-    x, y = torch.tensor(x[300:][client::clients] / 16, dtype=torch.float32), torch.tensor(y[300:][client::clients])
+    order = np.random.default_rng(0).permutation(len(x))
+    return torch.tensor(x[order] / 16, dtype=torch.float32), torch.tensor(y[order])
+
+def digits(client, clients, flip):
+    x, y = (part[300:][client::clients] for part in drawn())
     return TensorDataset(x, 9 - y if flip else y), None
 """,
 }
@@ -61,7 +66,7 @@ def federation(rounds, guarded=True, **options):
     """A server of APPFL and its clients; the server of a guarded one is changed in three lines."""
     train = {
         "trainer": "VanillaTrainer", "mode": "epoch", "num_local_epochs": 5, "optim": "SGD",
-        "optim_args": {"lr": 0.3}, "loss_fn_path": "loss.py", "loss_fn_name": "CrossEntropyLoss",
+        "optim_args": {"lr": 0.1, "momentum": 0.9}, "loss_fn_path": "loss.py", "loss_fn_name": "CrossEntropyLoss",
         "train_batch_size": 32, "train_data_shuffle": True, "do_validation": False, "device": "cpu",
         "optimize_memory": False,
         "metric_path": "metric.py", "metric_name": "accuracy",
@@ -95,8 +100,8 @@ def federation(rounds, guarded=True, **options):
     return server, clients
 
 
-def play(server, clients, rounds=None):
-    """The loop of APPFL's serial simulation."""
+def play(server, clients, rounds=None, seen=lambda params: None):
+    """The loop of APPFL's serial simulation; ``seen`` is given the model of every round."""
     torch.manual_seed(0)
     first = server.get_parameters(serial_run=True)
     for client in clients:
@@ -112,27 +117,41 @@ def play(server, clients, rounds=None):
         for client, future in zip(clients, futures, strict=True):
             client.load_parameters(future.result())
         rounds = None if rounds is None else rounds - 1
+        seen(server.get_parameters(serial_run=True))
     return server.get_parameters(serial_run=True)
 
 
-def accuracy(params):
-    x, y = load_digits(return_X_y=True)
-    hidden = torch.tensor(x[:300] / 16, dtype=torch.float32) @ params["0.weight"].T + params["0.bias"]
-    return float(((hidden.relu() @ params["2.weight"].T + params["2.bias"]).argmax(1).numpy() == y[:300]).mean())
+def accuracies(server, clients):
+    """The accuracy after every round, on the digits that no client holds."""
+    x, y = (part[:300] for part in runpy.run_path("data.py")["drawn"]())
+    net = runpy.run_path("model.py")["Net"]()
+    found = []
+
+    def seen(params):
+        net.load_state_dict(params)
+        found.append(float((net(x).argmax(1) == y).float().mean()))
+
+    play(server, clients, seen=seen)
+    return found
 
 
-def test_three_of_ten_that_flip_labels_are_found_by_name_and_the_model_gains():
-    plain = accuracy(play(*federation(12, guarded=False)))
-    server, clients = federation(12, client_weights_mode="sample_size", run_name="digits", options={"alike": True})
-    guarded = accuracy(play(server, clients))
+def test_three_of_ten_that_flip_labels_are_found_by_name_and_the_model_is_kept():
+    """The goal is that of a run by hand: 65.5 % by FedAvg, 96 % with the guard, and the three left out and no other."""
+    plain = accuracies(*federation(20, guarded=False))
+    server, clients = federation(20, client_weights_mode="sample_size", run_name="digits", options={"alike": True})
+    guarded = accuracies(server, clients)
     server.aggregator.close()
-    print(f"FedAvg {plain:.3f}, guarded {guarded:.3f}")
-    assert guarded > plain + 0.03
+    print("FedAvg ", *(f"{value:.3f}" for value in plain), "\nguarded", *(f"{value:.3f}" for value in guarded))
+    assert min(plain[-5:]) < 0.655  # it swings: its best round is as good
+    assert min(guarded[-5:]) >= 0.96
     with Ledger() as ledger:
         (run,) = ledger.runs()
-        last = ledger.record(run.id, 12)
-    assert (run.name, run.engine, run.state) == ("digits", "appfl", "done")
-    assert set(RoundStory(last).in_doubt) | set(last.excluded) == set(FLIP)
+        records = ledger.records(run.id)
+    assert (run.name, run.engine, run.state, len(records)) == ("digits", "appfl", "done", 20)
+    out = [{c for c, w in zip(r.client_ids, r.weights, strict=True) if w == 0} for r in records]
+    assert set().union(*out) == set(FLIP)
+    assert out[-5:] == [set(FLIP)] * 5
+    assert set(RoundStory(records[-1]).in_doubt) == set(FLIP)
 
 
 def table(seed, **changed):
@@ -230,4 +249,11 @@ def test_schedulers_that_hand_over_single_or_stale_models_are_refused_in_a_line(
     with pytest.raises(ConfigError, match="use_model_chunking: false"):
         made.aggregate({"a": table(1)}, _chunk_idx={"a": 0})
     with pytest.raises(ConfigError, match="set model_path and model_name"):
+        made.get_parameters(serial_run=True)
+
+
+def test_a_pattern_that_splits_a_pair_of_adapters_is_refused_at_the_start():
+    made = aggregator(adapters="lora", personal="lora_B.*")
+    made.model = torch.nn.ModuleDict({name: torch.nn.Linear(2, 2, bias=False) for name in ("lora_A", "lora_B")})
+    with pytest.raises(ConfigError, match=r"'lora_B.weight' stays at the clients and its partner 'lora_A.weight'"):
         made.get_parameters(serial_run=True)

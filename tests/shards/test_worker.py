@@ -12,11 +12,13 @@ N, D, INDEX = 6, 1001, (4, 0, 2, 5)
 CUTS = [(0, 300), (300, 301), (301, D)]
 
 
-@pytest.fixture(params=["float32", "float64"])
+@pytest.fixture(params=["float32", "float64", "float16 beside float32"])
 def case(request, tmp_path):
     """Workers that hold whole models in files, and what one process makes of the updates of some of them."""
-    dtype, rng = request.param, np.random.default_rng(0)
-    rows, base = rng.normal(1.0, size=(N, D)).astype(dtype), rng.normal(size=D).astype(dtype)
+    dtype, rng = request.param.split()[-1], np.random.default_rng(0)
+    base, rows = rng.normal(size=D).astype(dtype), list(rng.normal(1.0, size=(N, D)).astype(dtype))
+    if dtype != request.param:
+        rows[::2] = [row.astype(np.float16) for row in rows[::2]]
     np.save(tmp_path / "base.npy", base)
     for i, row in enumerate(rows):
         np.save(tmp_path / f"{i}.npy", row)
@@ -24,7 +26,7 @@ def case(request, tmp_path):
     for worker in workers:
         worker.begin(str(tmp_path / "base.npy"), None)
         assert worker.open({i: str(tmp_path / f"{i}.npy") for i in range(N)}) == {}
-    return workers, Updates.of(rows[list(INDEX)], torch.from_numpy(base)), base, dtype
+    return workers, Updates.of([rows[i] for i in INDEX], torch.from_numpy(base)), base, dtype
 
 
 def test_surveys_and_inner_products_add_up(case):

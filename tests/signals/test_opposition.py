@@ -134,3 +134,24 @@ def test_a_client_at_right_angles_gathers_nothing_and_its_fact_is_free_of_chance
     found = make("signal", "opposition")(fw.Cohort(1, ids, fw.Updates.of(rows), np.ones(20)))
     _, agreement = sides(np.corrcoef(rows), np.ones(20, bool))
     assert found.facts["agreement"] == pytest.approx(agreement - 1 / 20, abs=1e-3)
+
+
+def test_a_fast_client_may_point_away_as_far_as_at_rest():
+    """Twelve clients: a fast one whose mean cosine with the others is -.05, and not below -1 / 11."""
+    rng = np.random.default_rng(0)
+    common, noise = rng.normal(size=4000), rng.normal(size=(12, 4000))
+    agreement = np.array([-0.18, *[0.3] * 11])[:, None]  # -.18 * .3 = -.054
+    x = agreement * common + np.sqrt(1 - agreement**2) * noise
+    ages, context = np.array([5.0, *np.linspace(10, 60, 11)]), np.arange(12) > 0
+
+    def measured(rows, ages, trusted=()):
+        ids = tuple(map(str, range(12)))
+        cohort = fw.Cohort(1, ids, fw.Updates.of(rows), np.ones(12), context=context, ages=ages, trusted=trusted)
+        return make("signal", "opposition")(cohort).values[0]
+
+    assert measured(x, ages) == -FADING
+    assert measured(x, ()) > 0.2, "in a synchronous round"
+    assert measured(x, 65 - ages) > 0.2, "a slow client"
+    assert measured(x, ages, context) > 0.2, "one that is in doubt"
+    x[0] -= 0.3 * common
+    assert measured(x, ages) > 0.2, "one that points away farther"

@@ -205,3 +205,23 @@ def test_a_rule_that_looks_at_pairs_reads_the_updates_once_before_it_chooses(rul
     again = fw.aggregate(rule, known)
     np.testing.assert_allclose(result.update, again.update, rtol=1e-4, atol=1e-5)
     assert ("gram", 11) in folds
+
+
+@pytest.mark.parametrize("mapped", [False, True])
+@pytest.mark.parametrize("looked", [False, True])
+def test_a_sum_that_nobody_has_seen_becomes_the_changed_one_in_its_memory(looked, mapped, tmp_path):
+    rows = rows_of(9, 5000)
+    np.save(tmp_path / "rows.npy", rows)
+    updates = Updates.of(np.load(tmp_path / "rows.npy", mmap_mode="r") if mapped else rows)
+    updates = updates.knowing(updates.survey())
+    place, seen = updates.known.sum._numbers.data_ptr(), updates.known.total if looked else None
+    weights = np.where(np.arange(9) == 3, 0.0, 1 / 8)
+    made = updates.weighted_sum(weights)
+    assert (made.data_ptr() == place) is not looked
+    np.testing.assert_allclose(made, np.delete(rows, 3, axis=0).mean(axis=0), atol=1e-5)
+    again = updates.weighted_sum(np.full(9, 1 / 9))  # of the survey's own shares
+    np.testing.assert_allclose(again, rows.mean(axis=0), atol=1e-5)
+    np.testing.assert_allclose(made, np.delete(rows, 3, axis=0).mean(axis=0), atol=1e-5)
+    if looked:
+        np.testing.assert_allclose(seen, rows.mean(axis=0), atol=1e-5)
+    np.testing.assert_allclose(updates.survey().total, rows.mean(axis=0), atol=1e-5)

@@ -172,13 +172,14 @@ SENTENCES: Mapping[str, str | Callable[..., str]] = {
     "named_otherwise": lambda names, many: (
         f"its records or metrics have other names than those of most clients; expected metrics {_quoted(names, many)}"
     ),
-    "model_gone": "its update is of a model that is gone: it came after it had been given up; raise the timeout",
+    "model_gone": "came after its timeout, when the model that it started from was no longer kept; raise the timeout",
     "no_answer": "did not answer in time",
     "not_asked": "answered without being asked, in the name of node {node}",
     "other_name": "answered the message to node {asked} in the name of node {node}",
     "rejected": "{clients} rejected: {cause}",
     "sent_nothing": "sent nothing",
     "unpacked": "cannot be unpacked ({error}: {words})",
+    "not_stored": "cannot be stored on the server's disk: {error}",
     "unreadable": "cannot be read ({error}: {words})",
     # why a site's model is rejected by an aggregator of NVIDIA FLARE
     "not_a_model": "sent {sent}; expected arrays by name",

@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, cast
 
 import torch
 from flwr.app import ArrayRecord, ConfigRecord, Message
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
-from flwr.superlink.grid import HttpGrid
 
 from ..core.errors import ConfigError
 from ..core.notes import Note
 from ..core.types import Cohort, Rejection, Reported
+from ..guard.arrays import attempt
 from ..guard.decide import Decision
 from ..guard.warden import Warden
 from ..guard.window import Window, refuse_jurors, server_rate
-from .grid import POLL, OneByOne
+from .grid import OneByOne
 from .inbox import Letter
-from .records import Template
+from .records import Template, answered
 from .strategy import Guarded
-
-QUICK = 0.1  # seconds between two polls for replies if the nodes are on this machine
 
 
 class Asynchronous(Guarded):
@@ -43,12 +42,14 @@ class Asynchronous(Guarded):
         """``rate`` is the learning rate of the server, by default that of :func:`.server_rate`.
 
         ``options`` are those of :class:`Guarded`. The ``timeout`` of ``start`` is the time in seconds that a node has
-        to answer. Then it is asked again, and a reply to the earlier message is rejected.
+        to answer. A later reply is rejected, and the node is asked again when it comes, see :meth:`.OneByOne.busy`.
         """
         if not (isinstance(buffer, int) and buffer >= 1 and (rate is None or rate > 0)):
             raise ConfigError(f"needs buffer >= 1, a whole number, and rate > 0; got {buffer!r} and {rate!r}")
         super().__init__(strategy, warden, **options)
         refuse_jurors(self.warden.guard)
+        if self.spool is not None:
+            raise ConfigError("spool keeps the replies of one round, and updates here are judged with earlier ones")
         if self.adapters is not None:
             raise ConfigError("products of adapters are compared within a round, and a buffer is none: use Guarded")
         self.buffer, self.rate = buffer, rate
@@ -58,7 +59,7 @@ class Asynchronous(Guarded):
         self.at_work: dict[int, tuple[int, ArrayRecord]] = {}  # by node: its model's version and the model
 
     def _careful(self, grid: Grid, timeout: float) -> Grid:
-        self.replies = OneByOne(grid, POLL if isinstance(grid, HttpGrid) else QUICK)
+        self.replies = OneByOne(grid)
         self.at_work = {}
         return cast(Grid, self.replies)
 
@@ -93,14 +94,17 @@ class Asynchronous(Guarded):
         return []
 
     def _asks(self, client: str) -> bool:
-        return super()._asks(client) and client not in {self.names(node) for node in self.at_work}
+        assert self.replies is not None
+        return super()._asks(client) and client not in map(self.names, {*self.at_work, *self.replies.busy()})
 
     def _sent_to(self, template: Template) -> Mapping[str, ArrayRecord]:
         return {self.names(node): arrays for node, (_, arrays) in self.at_work.items() if arrays is not self.arrays}
 
     def _late(self) -> list[Rejection]:
         assert self.replies is not None
-        return [Rejection(self.names(node), Note.of("model_gone")) for node in self.replies.late]
+        gone = [node for node, reply in self.replies.late if reply.has_content()]
+        told = [attempt(self.names(node), partial(answered, r)) for node, r in self.replies.late if not r.has_content()]
+        return [*(Rejection(self.names(node), Note.of("model_gone")) for node in gone), *filter(None, told)]
 
     def _cohort(self, t: int, letters: Sequence[Letter], template: Template, reported: Reported) -> Cohort:
         return self.window.beside(super()._cohort(t, letters, template, reported), self._began(letters))

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from flwr.app import Array, ArrayRecord, Message, MetricRecord
 from numpy.typing import NDArray
+from torch import Tensor
 
 from ..core.notes import Note
 from ..core.reported import BYTES, SECONDS, told
@@ -24,9 +25,12 @@ from ..guard.decide import Decision
 from ..guard.limits import Admission
 from ..guard.metrics import bounded
 from ..models.trial import below_zero
+from ..updates.segments import Segment, pieces
+from ..updates.updates import Updates
 from .names import Names
-from .records import Form, Template, answered, arrays_of, form, metrics_of, odd_ones, view
+from .records import Form, Made, Slot, Stored, Template, answered, arrays_of, form, metrics_of, odd_ones, size_of, view
 
+PART = 1 << 20  # columns of a row that are read at a time
 LOSSES = 10.0  # times the median loss, or a part of it, that a loss counts as at most
 
 
@@ -139,7 +143,7 @@ def read_letter(
         layers = [*template.layers(settled)]
         adapters.check(template.names, layers)
     message.content[place] = settled  # some strategies read arrays by position, and all believe their headers
-    size = sum(len(array.data) for array in record.values())
+    size = sum(map(size_of, record.values()))
     return replace(letter, arrays=settled, layers=layers, converted=converted, size=size)
 
 
@@ -211,16 +215,27 @@ def hand_over(letters: Sequence[Letter], template: Template, decision: Decision)
             slot, layer = template.slots[place], letter.layers[place]
             span = slice(segment.start, segment.stop)
             if segment.start in loose:
-                new = base[span] + loose[segment.start]
+                make = partial(_cast, base[span] + loose[segment.start], slot)
             elif changed[i] and segment.measured:
-                new = base[span].to(torch.promote_types(base.dtype, made.dtype))
-                new = new + made.block(segment, span.start, span.stop)[0]
+                make = partial(_moved, base[span], made, segment, slot)
             elif isinstance(layer, Scaled):  # a strategy reads whole arrays
-                letter.arrays[slot.name] = Array(whole(layer, slot))
-                continue
+                make = partial(whole, layer, slot)
             else:
                 continue
-            letter.arrays[slot.name] = Array(np.asarray(cast(new.numpy(), slot.dtype)).reshape(slot.shape))
+            stored = isinstance(letter.arrays[slot.name], Stored | Made)
+            letter.arrays[slot.name] = Made(slot, make) if stored else Array(make())
+
+
+def _moved(base: Tensor, row: Updates, segment: Segment, slot: Slot) -> NDArray[Any]:
+    """A layer of the model with that of a row on top of it, a part at a time."""
+    new = base.to(torch.promote_types(base.dtype, row.dtype), copy=True)
+    for _, start, stop in pieces([segment], PART, row.maps):
+        new[start - segment.start : stop - segment.start] += row.block(segment, start, stop)[0]
+    return _cast(new, slot)
+
+
+def _cast(numbers: Tensor, slot: Slot) -> NDArray[Any]:
+    return np.asarray(cast(numbers.numpy(), slot.dtype)).reshape(slot.shape)
 
 
 def weigh(letters: Sequence[Letter], counts: Counts, key: str, loss_key: str | None = None) -> None:

@@ -6,9 +6,9 @@ import math
 import re
 import sys
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from io import BytesIO
 from typing import Any
 
@@ -23,6 +23,7 @@ from ..core.notes import Note
 from ..core.stats import number
 from ..core.words import printable, short
 from ..guard.arrays import BUFFERS, Converted, Scaled, Unfit, cast, first, fitted, measured_ranges, scaled, spelt, whole
+from ..updates.segments import give_back
 
 SERIALISED, BFLOAT16 = "numpy.ndarray", "bfloat16"
 LARGEST_HEADER = 4096  # bytes; one of 64 dimensions takes a third of them
@@ -37,6 +38,43 @@ HEADER = re.compile(
 Form = tuple[tuple[str, ...], tuple[str, ...], tuple[tuple[str, int | None], ...]]
 
 
+class Stored(Array):
+    """An array of a reply as it came, whose bytes lie in a file; they are copied if somebody asks for them."""
+
+    def __init__(self, array: Array, place: NDArray[np.uint8]) -> None:
+        self.dtype, self.shape, self.stype, self.place = array.dtype, array.shape, array.stype, place
+
+    @property
+    def data(self) -> bytes:  # type: ignore[override]
+        return self.place.tobytes()
+
+
+class Made(Array):
+    """An array like those of the model, which is made of a file whenever somebody asks for its numbers."""
+
+    def __init__(self, slot: Slot, make: Callable[[], NDArray[Any]]) -> None:
+        self.dtype, self.shape, self.stype, self.make = slot.spelling, slot.shape, SERIALISED, make
+
+    def numpy(self) -> NDArray[Any]:
+        return self.make()
+
+    @property
+    def data(self) -> bytes:  # type: ignore[override]
+        return Array(self.make()).data
+
+
+def taken(array: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
+    """A copy in memory of an array in a file, whose pages are given back."""
+    made = np.array(array, dtype, order="C")
+    give_back([pages] if (pages := getattr(array, "_mmap", None)) else [])
+    return made
+
+
+def size_of(array: Array) -> int:
+    """The bytes of an array that came."""
+    return len(array.place if isinstance(array, Stored) else array.data)
+
+
 def view(array: Array) -> NDArray[Any]:
     """A read-only array over the bytes of a serialised one; its header is believed only if it fits their number.
 
@@ -45,12 +83,16 @@ def view(array: Array) -> NDArray[Any]:
     """
     if array.stype != SERIALISED:
         raise Unfit.of("array_serialised", sent=short(array.stype), expected=SERIALISED)
-    head = head_of(array.data)
+    data = array.place if isinstance(array, Stored) else array.data
+    head = head_of(bytes(data[:LARGEST_HEADER]))
     shape, fortran, dtype = header(head)
-    size, held = math.prod(shape) * dtype.itemsize, len(array.data) - len(head)
+    size, held = math.prod(shape) * dtype.itemsize, len(data) - len(head)
     if size != held:
         raise Unfit.of("array_bytes", held=held, shape=shape, needed=size)
-    flat = np.frombuffer(array.data, dtype, offset=len(head))
+    if isinstance(data, np.ndarray):
+        flat = data[len(head) :].view(dtype)
+    else:
+        flat = np.frombuffer(data, dtype, offset=len(head))
     if array.dtype == BFLOAT16 and dtype.itemsize == 2 and dtype.kind in "Vu":
         flat = (flat.view("<u2").astype(np.uint32) << 16).view(np.float32)  # NumPy has no bfloat16: half a float32
     elif dtype.kind == "V":
@@ -114,6 +156,8 @@ class Slot:
 
     def settle(self, array: Array) -> tuple[Array, np.dtype[Any]]:
         """An array as it belongs here, and the dtype that it came in; the same one where nothing is to be done."""
+        if isinstance(array, Stored):
+            return self.settle_stored(array)
         data = array.data
         if (
             data.startswith(self.head)
@@ -125,6 +169,15 @@ class Slot:
         if sent.shape != self.shape:
             raise Unfit.of("array_shape", shape=sent.shape, expected=self.shape)
         return Array(np.asarray(fitted(sent, self.dtype))), sent.dtype
+
+    def settle_stored(self, array: Stored) -> tuple[Array, np.dtype[Any]]:
+        """The same of an array in a file, which stays there."""
+        sent = view(array)
+        if sent.shape != self.shape:
+            raise Unfit.of("array_shape", shape=sent.shape, expected=self.shape)
+        if sent.dtype.kind != self.dtype.kind or not np.can_cast(sent.dtype, self.dtype):
+            fitted(sent, self.dtype)  # or it cannot be used
+        return Made(self, partial(taken, sent, self.dtype)), sent.dtype
 
 
 @dataclass(frozen=True)
@@ -177,10 +230,11 @@ class Template:
     def read(self, record: ArrayRecord) -> tuple[ArrayRecord, Converted, list[NDArray[Any] | Scaled]]:
         """The same, where what came as int8 with scales stays so, and the layers of it."""
         narrow = scaled(self.slots, self.buffers, record, view)
-        made, converted = ArrayRecord(), Converted()
+        made, converted, layers = ArrayRecord(), Converted(), list[NDArray[Any] | Scaled]()
         for slot in self.slots:
             if (layer := narrow.get(slot.name)) is not None:
                 made[slot.name] = record[slot.name] if isinstance(layer, Scaled) else Array(layer)
+                layers.append(layer)
                 converted["int8", spelt(slot.dtype)] += 1
                 continue
             try:
@@ -189,7 +243,8 @@ class Template:
                 raise Unfit(Note.of("array", array=slot.name, cause=error.note)) from error
             if sent != slot.dtype:
                 converted[spelt(sent), spelt(slot.dtype)] += 1
-        return made, converted, [narrow.get(slot.name, view(made[slot.name])) for slot in self.slots]
+            layers.append(view(record[slot.name] if isinstance(made[slot.name], Made) else made[slot.name]))
+        return made, converted, layers
 
     def restore(self, record: ArrayRecord) -> ArrayRecord:
         """What a strategy made, in the dtypes of the model: many average integers into floats, or all into float64."""

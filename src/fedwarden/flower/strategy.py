@@ -35,7 +35,8 @@ from .inbox import Letter, bound_metrics, evaluations, hand_over, match, open_le
 from .journal import Journal, pack_arrays, restore_server_state, unpack_arrays, warn
 from .names import Name, Names
 from .records import Template, arrays_of, listed, scalars, view
-from .wrapped import NOISY, TREES, Declared, chain, innermost, metrics_apart
+from .spool import Spool
+from .wrapped import HOLDING, NOISY, TREES, Declared, chain, innermost, metrics_apart
 
 LOG = logging.getLogger("flwr")  # beside Flower's own lines
 EvaluateFn = Callable[[int, ArrayRecord], MetricRecord | None]
@@ -64,6 +65,7 @@ class Guarded(Strategy):
         adapters: str | Mapping[str, Any] | None = None,
         personal: str | Sequence[str] = (),
         metrics: str | Sequence[str] | None = None,
+        spool: str | Path | None = None,
     ) -> None:
         """``warden`` is a preset's name, as ``preset`` is, or a warden, whose aggregator is not used unless given here.
 
@@ -76,7 +78,8 @@ class Guarded(Strategy):
         a table, says that the model has low-rank adapters: their products are judged and combined, by the warden.
         ``personal`` are names of arrays, or patterns as "head.*", that stay at the clients: neither judged nor
         combined, they keep the server's values, whatever a client sends. ``metrics`` lists the metrics of clients that
-        are averaged and recorded, beside the one that they are weighed by; by default all.
+        are averaged and recorded, beside the one that they are weighed by; by default all. ``spool`` is a folder on a
+        disk: the arrays of replies go there as they come, one reply after another, and are read from there.
         """
         if isinstance(strategy, type) or not hasattr(strategy, "aggregate_train"):
             kind = strategy if isinstance(strategy, type) else type(strategy)
@@ -114,6 +117,12 @@ class Guarded(Strategy):
             raise ConfigError(
                 f"paired sends jurors a second model that shows one update without the noise of {noisy[0]}: leave one "
                 "of them out"
+            )
+        self.spool = None if spool is None else Spool(spool)
+        if spool is not None and not self.combines and (held := [s for s in chain(strategy) if isinstance(s, HOLDING)]):
+            raise ConfigError(
+                f"{type(held[0]).__name__} holds all replies in memory, where spool would save nothing: leave it out, "
+                'or let fedwarden combine: Guarded(FedAvg(), aggregator="median", spool=...)'
             )
         self.template: Template | None = None
         self.ranks: dict[str, tuple[int, ...]] = {}  # of clients whose adapters have others than the model's
@@ -162,8 +171,10 @@ class Guarded(Strategy):
         return self._shifted(result, arrays)
 
     def _careful(self, grid: Grid, timeout: float) -> Grid:
-        """The grid as a run uses it: that of a deployment pulls each reply by itself."""
-        return cast(Grid, OneByOne(grid)) if isinstance(grid, HttpGrid) else grid
+        """The grid as a run uses it: that of a deployment, or with a spool, pulls each reply by itself."""
+        if self.spool is None:
+            return cast(Grid, OneByOne(grid)) if isinstance(grid, HttpGrid) else grid
+        return cast(Grid, OneByOne(grid, self.spool.keep))
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -319,7 +330,7 @@ class Guarded(Strategy):
                 )
             if self.adapters is not None:
                 many = len(self.adapters.pairs(template.names))
-                self.adapters.shared(template.names, template.shapes, template.measured)  # or it is refused
+                self.adapters.shared(template.names, template.personal)  # or it is refused
                 if self.adapters.rank is not None:
                     model, ranks = template.layers(arrays), [self.adapters.rank] * many
                     brought = self.adapters.brought(template.names, model, ranks)

@@ -8,12 +8,17 @@ from dataclasses import dataclass, fields
 
 from flwr.app import MetricRecord, RecordDict
 from flwr.serverapp.strategy import (
+    Bulyan,
     DifferentialPrivacyClientSideAdaptiveClipping,
     DifferentialPrivacyClientSideFixedClipping,
     DifferentialPrivacyServerSideAdaptiveClipping,
     DifferentialPrivacyServerSideFixedClipping,
+    FedMedian,
+    FedTrimmedAvg,
     FedXgbBagging,
     FedXgbCyclic,
+    Krum,
+    QFedAvg,
     Strategy,
 )
 
@@ -29,6 +34,18 @@ NOISY = (
 )
 """Strategies of Flower that add noise to the model, so that it does not show single updates."""
 TREES = (FedXgbBagging, FedXgbCyclic)  # whose replies are the bytes of trees, and no weights
+
+
+HOLDING = (
+    Bulyan,
+    FedMedian,
+    FedTrimmedAvg,
+    Krum,
+    QFedAvg,
+    DifferentialPrivacyServerSideAdaptiveClipping,
+    DifferentialPrivacyServerSideFixedClipping,
+)
+"""Strategies of Flower that hold the arrays of all replies at once; the others add up one reply after another."""
 
 
 def chain(strategy: Strategy) -> list[Strategy]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Protocol, Self
 
@@ -15,7 +15,7 @@ from torch import Tensor
 from ..core.errors import ConfigError, nearest
 from ..core.types import Cohort, Reported, first_columns
 from ..core.words import listed
-from ..updates.adapters import Factors, Layer, approximated, coordinates, truncated
+from ..updates.adapters import Factors, Layers, approximated, coordinates, truncated
 from ..updates.survey import LARGEST
 from ..updates.updates import Updates
 from .admission import Letter
@@ -25,6 +25,7 @@ KINDS = {"lora": {"lora_A": "lora_B", "lora_embedding_A": "lora_embedding_B"}}
 """The names of the two factors, as parts of the names of arrays, by the kind of the adapter."""
 CUT = "adapters_cut"
 """Metric: the norm of what truncation to the rank of the model removes, relative to the norm of the sum."""
+LARGER = 4  # times the model's rank: a round grows with (sum of ranks)^2, by 1.8 if one of 8 clients sends four times
 Array = NDArray[Any]
 Shape = tuple[int, ...]
 
@@ -50,6 +51,12 @@ def partner(name: str, factors: Mapping[str, str]) -> str | None:
     return None if found is None else ".".join([*parts[:found], factors[parts[found]], *parts[found + 1 :]])
 
 
+def unmeasured(names: Sequence[str], shapes: Sequence[Shape], measured: Sequence[tuple[int, int]]) -> set[str]:
+    """The arrays that begin none of the ``measured`` columns: they stay at the clients, or enter no distance."""
+    counted = {start for start, _ in measured}
+    return {name for name, start in first_columns(names, shapes).items() if start not in counted}
+
+
 def arrays(layers: Sequence[Array | Scaled]) -> list[Array]:
     """Layers whose factors can be multiplied; :class:`Unfit` if one is still of integers with scales."""
     if any(isinstance(layer, Scaled) for layer in layers):
@@ -63,18 +70,21 @@ class Adapters:
 
     ``rank`` is by default that of the initial model. A client of rank r adds alpha / r times the product of its
     factors, as in peft. ``alpha`` is by default the rank of the model; ``alphas`` names the clients with another alpha.
+    No client's rank exceeds ``max_rank``, by default four times the rank of the model: see :data:`LARGER`.
     """
 
     kind: str = "lora"
     rank: int | None = None
     alpha: float | None = None
     alphas: Mapping[str, float] = field(default_factory=dict)
+    max_rank: int | None = None
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
             raise ConfigError(f"there are no adapters of the kind {self.kind!r}; {nearest(self.kind, KINDS)}")
-        if self.rank is not None and (not isinstance(self.rank, int) or self.rank < 1):
-            raise ConfigError(f"adapters: rank is a whole number of at least 1; got {self.rank!r}")
+        for key, rank in {"rank": self.rank, "max_rank": self.max_rank}.items():
+            if rank is not None and (not isinstance(rank, int) or rank < 1):
+                raise ConfigError(f"adapters: {key} is a whole number of at least 1; got {rank!r}")
         scales = {"alpha": self.alpha, **{f"alphas.{client}": alpha for client, alpha in self.alphas.items()}}
         for key, alpha in scales.items():
             if alpha is not None and not (isinstance(alpha, int | float) and 0 < alpha < math.inf):
@@ -117,19 +127,16 @@ class Adapters:
         """The names of the first factors."""
         return [names[i] for i, _ in self.pairs(names)]
 
-    def shared(
-        self, names: Sequence[str], shapes: Sequence[Shape], measured: Sequence[tuple[int, int]]
-    ) -> list[tuple[int, int]]:
-        """The pairs that are judged and combined: those in the ``measured`` columns, the others stay at the clients."""
-        starts, counted = list(first_columns(names, shapes).values()), {start for start, _ in measured}
+    def shared(self, names: Sequence[str], staying: Collection[str]) -> list[tuple[int, int]]:
+        """The pairs that are judged and combined; those ``staying`` at the clients are not, with both factors."""
         pairs = self.pairs(names)
-        if split := next((pair for pair in pairs if len({starts[i] in counted for i in pair}) > 1), None):
-            i, j = sorted(split, key=lambda i: starts[i] in counted)
+        if split := next((pair for pair in pairs if len({names[i] in staying for i in pair}) > 1), None):
+            i, j = sorted(split, key=lambda i: names[i] not in staying)
             raise ConfigError(
                 f"personal: {names[i]!r} stays at the clients and its partner {names[j]!r} does not, but the product "
                 "of the two is judged: let both stay, or none"
             )
-        return [pair for pair in pairs if starts[pair[0]] in counted]
+        return [pair for pair in pairs if names[pair[0]] not in staying]
 
     def ranked(self, places: Sequence[Place], sent: Mapping[str, Shape]) -> list[Any]:
         """The model's arrays with the ranks that one client sent, or :class:`Unfit` for an impossible rank.
@@ -140,7 +147,7 @@ class Adapters:
         for i, j in self.pairs([place.name for place in places]):
             first, second = places[i], places[j]
             shape = sent.get(first.name, ())
-            most = min(math.prod(first.shape[1:]), second.shape[0])
+            most = min(math.prod(first.shape[1:]), second.shape[0], self.max_rank or LARGER * first.shape[0])
             if shape and shape[0] != first.shape[0]:
                 if not 1 <= shape[0] <= most:
                     raise Unfit.of("adapter_rank", array=first.name, rank=shape[0], most=most)
@@ -167,7 +174,7 @@ class Adapters:
         made = list(model)
         for (i, j), rank in zip(self.pairs(names), ranks, strict=True):
             factors = Factors.of(model[i], model[j])
-            new = approximated(factors, rank)
+            (new,) = approximated([factors], rank)
             scale = self._scale(None, factors.rank, factors.rank) / self._scale(client, rank, factors.rank)
             made[i], made[j] = _like(Factors(new.a, new.b * scale), model[i], model[j])
         return made
@@ -186,35 +193,39 @@ class Adapters:
         The coordinates have the distances and angles of the products. ``measured`` are column ranges of the flat model.
         """
         shapes = [a.shape for a in model]
-        pairs = self.shared(names, shapes, measured)
+        apart = unmeasured(names, shapes, measured)
+        pairs = self.shared(names, apart)
         factors = {i for pair in pairs for i in pair}
         others = [i for i in range(len(model)) if i not in factors]
-        starts = list(first_columns(names, shapes).values())
-        counted, base = {start for start, _ in measured}, [model[i].reshape(-1).astype(np.float64) for i in others]
+        base = [model[i].reshape(-1).astype(np.float64) for i in others]
         came = [arrays(letter.layers) for letter in letters]
         rows: list[list[Any]] = [row([own[i] for i in others]) for own in came]
-        layers, backs = [], []
         ranges, end = [], 0
         for i, values in zip(others, base, strict=True):
-            if starts[i] in counted:
+            if names[i] not in apart:
                 ranges.append((end, end + len(values)))
             end += len(values)
         head, columns = end, {}
+        alike: dict[Any, list[tuple[int, int]]] = {}  # layers of one shape are computed together
         for i, j in pairs:
-            whole = Factors.of(model[i], model[j])
-            sent = [Factors.of(own[i], own[j]) for own in came]
-            if any(part.rank < whole.rank for part in sent):
-                whole = approximated(whole, whole.rank)
-            scales = [self._scale(x.client_id, part.rank, whole.rank) for x, part in zip(letters, sent, strict=True)]
-            layer = Layer.of(whole, sent, self._scale(None, whole.rank, whole.rank), scales)
-            coordinate, back = coordinates(*layer.products())
-            for parts, values in zip(rows, coordinate, strict=True):
-                parts.append(torch.from_numpy(values))
-            layers.append(layer)
+            alike.setdefault((shapes[i], shapes[j], *(own[i].shape for own in came)), []).append((i, j))
+        layers, backs = [], []
+        for group in alike.values():
+            whole = [Factors.of(model[i], model[j]) for i, j in group]
+            sent = [[Factors.of(own[i], own[j]) for i, j in group] for own in came]
+            usual, ranks = whole[0].rank, [part[0].rank for part in sent]
+            if any(rank < usual for rank in ranks):
+                whole = approximated(whole, usual)
+            scales = [self._scale(x.client_id, rank, usual) for x, rank in zip(letters, ranks, strict=True)]
+            layers.append(Layers.of(whole, sent, self._scale(None, usual, usual), scales))
+            found, back = coordinates(*layers[-1].products())
             backs.append(back)
-            columns[names[i]] = end
-            ranges.append((end, end + len(letters)))
-            end += len(letters)
+            for parts, values in zip(rows, found.swapaxes(0, 1), strict=True):
+                parts.append(torch.from_numpy(values.reshape(-1)))
+            for i, _ in group:
+                columns[names[i]] = end
+                ranges.append((end, end + len(letters)))
+                end += len(letters)
         flat = torch.from_numpy(np.concatenate([*base, np.zeros(end - head)]))
         cohort = Cohort(
             round,
@@ -224,7 +235,7 @@ class Adapters:
             reported=reported,
             layers=columns,
         )
-        return Folded(cohort, self, pairs, others, list(model), layers, backs)
+        return Folded(cohort, self, list(alike.values()), others, list(model), layers, backs)
 
     def _scale(self, client: str | None, rank: int, usual: int) -> float:
         """The factor of a client's product, or of the model's if ``client`` is None; ``usual`` is the model's rank."""
@@ -238,10 +249,10 @@ class Folded:
 
     cohort: Cohort
     adapters: Adapters
-    pairs: Sequence[tuple[int, int]]
+    groups: Sequence[Sequence[tuple[int, int]]]
     others: Sequence[int]
     model: list[Array]
-    layers: Sequence[Layer]
+    layers: Sequence[Layers]
     backs: Sequence[NDArray[np.float64]]
 
     def unfold(self, update: Tensor) -> tuple[list[Array], dict[str, float]]:
@@ -249,20 +260,21 @@ class Folded:
         made, flat = list(self.model), update.detach().cpu().double().numpy()
         if not flat.any():
             return made, {}
-        sizes = [made[i].size for i in self.others] + [len(back) for back in self.backs]
+        sizes = [made[i].size for i in self.others] + [back.shape[0] * back.shape[1] for back in self.backs]
         parts = np.split(flat, np.cumsum(sizes)[:-1])
         for i, part in zip(self.others, parts, strict=False):
             new = made[i] + part.reshape(made[i].shape)
             made[i] = new if made[i].dtype.kind == "f" else np.rint(new)
         lost = total = 0.0
-        found = zip(self.pairs, self.layers, self.backs, parts[len(self.others) :], strict=True)
-        for (i, j), layer, back, part in found:
-            whole = Factors.of(self.model[i], self.model[j])
-            rank = self.adapters.rank or whole.rank
-            coefficients = layer.combined(part @ back)
-            new, left_out, all_of_it = truncated(layer, coefficients, rank, whole)
-            scale = self.adapters._scale(None, rank, whole.rank)
-            made[i], made[j] = _like(Factors(new.a, new.b / scale), self.model[i], self.model[j])
+        found = zip(self.groups, self.layers, self.backs, parts[len(self.others) :], strict=True)
+        for group, layers, back, part in found:
+            whole = [Factors.of(self.model[i], self.model[j]) for i, j in group]
+            usual, rank = whole[0].rank, self.adapters.rank or whole[0].rank
+            coefficients = layers.combined((part.reshape(len(group), 1, -1) @ back)[:, 0])
+            news, left_out, all_of_it = truncated(layers, coefficients, rank, whole)
+            scale = self.adapters._scale(None, rank, usual)
+            for (i, j), new in zip(group, news, strict=True):
+                made[i], made[j] = _like(Factors(new.a, new.b / scale), self.model[i], self.model[j])
             lost, total = lost + left_out, total + all_of_it
         return made, {CUT: math.sqrt(lost / total) if total else 0.0}
 

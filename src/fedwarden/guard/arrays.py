@@ -140,10 +140,11 @@ def whole(layer: Scaled, place: Place) -> NDArray[Any]:
 
 
 def row(layers: Sequence[NDArray[Any] | Scaled]) -> list[Any]:
-    """A client's layers as a row of updates, over the same memory; nothing writes to it."""
+    """A client's layers as a row of updates, over the same memory or files; nothing writes to it."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
-        return [x if isinstance(x, Scaled) or not x.dtype.isnative else torch.from_numpy(x) for x in layers]
+        kept = Scaled, np.memmap
+        return [x if isinstance(x, kept) or not x.dtype.isnative else torch.from_numpy(x) for x in layers]
 
 
 def conversion_notes(sent: Iterable[tuple[str, Converted]]) -> list[Note]:

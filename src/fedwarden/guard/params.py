@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
@@ -46,10 +47,37 @@ def read(value: Any) -> NDArray[Any]:
         value = (value.float() if narrow else value).numpy()  # NumPy has no bfloat16
     if not isinstance(value, NUMBERS):
         raise Unfit.of("array_not_real")
-    array = np.asarray(value)
+    array = value if isinstance(value, np.memmap) else np.asarray(value)
     if array.dtype.kind not in "fiub" or array.dtype.itemsize > 8:
         raise Unfit.of("array_not_real")
     return array if array.flags.c_contiguous else array.copy(order="C")
+
+
+class Files:
+    """The safetensors files that the references of one reply point to, each mapped once, so that pages can go back."""
+
+    TYPES: ClassVar = {"F16": np.float16, "F32": np.float32, "F64": np.float64, "I64": np.int64, "I8": np.int8}
+
+    def __init__(self) -> None:
+        self._open: dict[str, tuple[NDArray[np.uint8], dict[str, Any]]] = {}
+
+    def read(self, value: Any) -> Any:
+        """The array of a reference as it lies in its file; any other value, or of another type, is returned unchanged.
+
+        NVIDIA FLARE's own loader maps each tensor by itself, and the pages that were read stay until it is gone.
+        """
+        path, key = getattr(value, "file_path", None), getattr(value, "key", None)
+        if not (isinstance(path, str) and isinstance(key, str) and path.endswith(".safetensors")):
+            return value
+        if path not in self._open:
+            whole = np.memmap(path, np.uint8, "r")
+            stop = 8 + int.from_bytes(whole[:8].tobytes(), "little")
+            self._open[path] = whole[stop:], json.loads(whole[8:stop].tobytes())
+        data, table = self._open[path]
+        if (dtype := self.TYPES.get(table[key]["dtype"])) is None:
+            return value
+        start, stop = table[key]["data_offsets"]
+        return data[start:stop].view(dtype).reshape(table[key]["shape"])
 
 
 def read_all(params: Any) -> Arrays:
@@ -58,12 +86,12 @@ def read_all(params: Any) -> Arrays:
         raise Unfit.of("not_a_model", sent=type(params).__name__)
     if not params:
         raise Unfit.of("sent_nothing")
-    arrays: Arrays = {}
+    arrays, files = Arrays(), Files()
     for name, value in params.items():
         if not isinstance(name, str):
             raise Unfit.of("not_a_model", sent=f"a name of type {type(name).__name__}")
         try:
-            arrays[name] = read(value)
+            arrays[name] = read(files.read(value))
         except Unfit as error:
             raise Unfit(Note.of("array", array=name, cause=error.note)) from error
     return arrays
@@ -149,7 +177,9 @@ class Form:
         """A copy as one vector: float64 if all floating parameters are, else float32."""
         floating = {slot.dtype for slot in self.slots if slot.dtype.kind == "f"}
         wide = np.float64 if floating == {np.dtype(np.float64)} else np.float32
-        return torch.from_numpy(np.concatenate([arrays[name].reshape(-1).astype(wide) for name in self.names]))
+        return torch.from_numpy(
+            np.concatenate([arrays[name].reshape(-1).astype(wide, copy=False) for name in self.names])
+        )
 
     def split(self, flat: Tensor) -> Iterator[tuple[Slot, NDArray[Any]]]:
         """Each parameter with its part of a flat vector."""

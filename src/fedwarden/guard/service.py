@@ -226,6 +226,8 @@ class Service:
     ) -> tuple[list[Contribution], dict[str, Any] | None]:
         """The contributions and the model that was sent, without personal parameters."""
         stay = staying(sent or {name for each in came for name in each.arrays}, self.settings.personal)
+        if sent is not None and self.low_rank is not None:
+            self.low_rank.shared(list(sent), stay)  # or it is refused
         base = None if sent is None else {name: value for name, value in sent.items() if name not in stay}
         return [each.without(stay) for each in came], base
 

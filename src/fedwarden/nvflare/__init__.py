@@ -1,4 +1,4 @@
-"""Plugs into NVIDIA FLARE: a guarded aggregator for FedAvg and for job files."""
+"""Plugs into NVIDIA FLARE: a guarded aggregator for FedAvg and for job files, and a filter of metrics for sites."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ if find_spec("nvflare") is None:
 
 if TYPE_CHECKING:
     from .aggregator import GuardedAggregator
+    from .privacy import OnlyMetrics
 
-__all__ = ["GuardedAggregator"]
+__all__ = ["GuardedAggregator", "OnlyMetrics"]
 
-__getattr__ = late(__name__, {"aggregator": ["GuardedAggregator"]})
+__getattr__ = late(__name__, {"aggregator": ["GuardedAggregator"], "privacy": ["OnlyMetrics"]})

@@ -158,6 +158,8 @@ class GuardedAggregator(ModelAggregator):
                 signal = fl_ctx.get_run_abort_signal()
                 stopped = signal is not None and signal.triggered
                 self.close("failed" if self.broken else "interrupted" if stopped else "done")
+        except ConfigError as error:
+            self.system_panic(f"fedwarden: {error}", fl_ctx)
         except Exception as error:
             self.service.warn(f"{event_type} could not be followed: {reason(error)}")
 
@@ -191,6 +193,8 @@ class GuardedAggregator(ModelAggregator):
         self.service.planned = rounds if isinstance(rounds, int) else self.service.planned
         if dxo.data_kind == DataKind.WEIGHTS and dxo.data:
             self.sent = dict(dxo.data)
+            if not self.service.begun:
+                self.service.form([], self.sent)  # what the model does not fit is refused before any site trains
 
     def _bound(self, fl_ctx: FLContext) -> None:
         """Learn which sites the round asks, and let NVIDIA FLARE end it some time after most of them have answered."""

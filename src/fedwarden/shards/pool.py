@@ -270,7 +270,7 @@ class Shards:
         each = [(hashing._replace(first=start),) for start, _ in self.columns]
         return torch.from_numpy(sum(self._ask("sketch", rows.index, each=each)))
 
-    def weighted_sum(self, rows: Rows, weights: Weights) -> Tensor:
+    def weighted_sum(self, rows: Rows, weights: Weights, *_: object) -> Tensor:
         """Only told: the workers make it when it is written."""
         return self._mine(rows).weighted_sum(weights)
 

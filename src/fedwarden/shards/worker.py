@@ -24,7 +24,7 @@ Fold = str | Callable[..., torch.Tensor]
 
 
 def row_fault(row: NDArray[Any], d: int, dtype: str) -> Note | None:
-    """Why an array is not the update of a client, or None.
+    """Why an array is not the update of a client, or None; one of float16 is read as it is.
 
     >>> print(row_fault(np.zeros(3, np.float32), 4, "float32"))
     its update has shape (3,); expected (4,)
@@ -33,7 +33,7 @@ def row_fault(row: NDArray[Any], d: int, dtype: str) -> Note | None:
     """
     if row.shape != (d,):
         return Note.of("update_shape", shape=row.shape, expected=(d,))
-    if row.dtype != np.dtype(dtype):
+    if row.dtype not in (np.dtype(dtype), np.float16):
         return Note.of("update_dtype", dtype=str(row.dtype), expected=dtype)
     return None
 
@@ -75,7 +75,7 @@ class Worker:
         self.rows: dict[int, Numbers] = {}
         self.index: Index = ()
         self.view = Updates.empty(self.stop - self.start)
-        self.base = None if base is None else torch.from_numpy(self._columns(base).copy())
+        self.base = None if base is None else torch.from_numpy(self._columns(base).astype(self.dtype))
 
     def take(self, row: int, columns: Numbers) -> None:
         """Keep the columns that were handed over."""

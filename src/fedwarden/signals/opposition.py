@@ -61,6 +61,22 @@ def informative(agreement: float, n: int) -> bool:
     return n >= FEW and agreement > max(AGREED, 2 * math.sqrt(n) / (n - 1))
 
 
+def at_rest(cosines: NDArray[np.float64], trusted: Mask, ages: Scores) -> Mask:
+    """Fast clients that point away from the others by no more than clients of a model that has come to rest do.
+
+        sum_j cos(x_i, x_j) > 0,   a_i < mean a,   j = i included, over trusted clients
+
+    At rest the updates add up to zero, so that n equal ones have cosines of -1 / (n - 1) on average. From the data of a
+    fast client, whose updates are few rounds old, an asynchronous model learns more than from the others': its updates
+    point away from theirs while these still agree.
+
+    >>> cosines = np.array([[1.0, -0.1, -0.1], [-0.1, 1.0, 0.3], [-0.1, 0.3, 1.0]])
+    >>> at_rest(cosines, np.ones(3, bool), np.array([0.0, 3.0, 3.0])).tolist()
+    [True, False, False]
+    """
+    return np.asarray(trusted & (cosines[:, trusted].sum(axis=1) > 0) & (ages < ages[trusted].mean()), dtype=bool)
+
+
 @register("signal", "opposition")
 @dataclass(frozen=True)
 class Opposition:
@@ -68,9 +84,9 @@ class Opposition:
 
     1 is a client that sends the opposite of the others, -1 one that agrees with them; a quarter is taken off, so that
     a client at right angles to the others gathers no evidence. Where the cohort agrees on too little to tell, each
-    client has a little less than 0. The fact ``agreement`` of a round is the share of it less 1/n: few clients agree
-    more by chance. A minority on the other side does not move the sides, and without it the rest may be too few to
-    have any: so a round is measured once.
+    client has a little less than 0, and so has a fast client of an asynchronous model :func:`at_rest`. The fact
+    ``agreement`` of a round is the share of it less 1/n: few clients agree more by chance. A minority on the other side
+    does not move the sides, and without it the rest may be too few to have any: so a round is measured once.
     """
 
     words: ClassVar[str] = "its updates point away from the others'"
@@ -79,8 +95,10 @@ class Opposition:
 
     def __call__(self, cohort: Cohort) -> Reading:
         trusted = cohort.reference
-        side, agreement = sides(cohort.updates.compared().cosines(), trusted)
+        cosines = cohort.updates.compared().cosines()
+        side, agreement = sides(cosines, trusted)
         n = int(trusted.sum())
         facts = {"agreement": agreement - 1 / max(n, 1)}
         found = -side - ORTHOGONAL if informative(agreement, n) else np.full(len(side), -FADING)
+        found[(found > 0) & at_rest(cosines, trusted, cohort.ages)] = -FADING
         return Reading(np.asarray(found, dtype=np.float64), facts=facts)

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ..core.errors import ConfigError
 from ..core.types import Reported
-from ..guard.adapters import Adapters, Folded
+from ..guard.adapters import Adapters, Folded, unmeasured
 from ..models.layout import Layout
 from .scenario import Scenario
 
@@ -53,7 +53,7 @@ class LowRank:
             raise ConfigError(f"the model's adapters have rank {min(found)}; got {wrong}: raise model.rank")
         if adapters.rank is not None and found != {adapters.rank}:
             raise ConfigError(f"guard.adapters: rank {adapters.rank} is not the model's {max(found)}: set model.rank")
-        adapters.shared(layout.names, layout.shapes, measured)  # or it is refused
+        adapters.shared(layout.names, unmeasured(layout.names, layout.shapes, measured))  # or it is refused
         return cls(replace(adapters, alphas={**adapters.alphas, **own}), layout, own, measured)
 
     def sent(self, params: Tensor, client: str) -> Tensor:
@@ -93,6 +93,7 @@ class LowRank:
         parts = flat.detach().cpu().split(list(self.layout.sizes))
         layers = [part.numpy().reshape(shape).copy() for part, shape in zip(parts, self.layout.shapes, strict=True)]
         if client is not None and (rank := self.ranks.get(client)):
-            for i, j in self.adapters.shared(self.layout.names, self.layout.shapes, self.measured):
+            apart = unmeasured(self.layout.names, self.layout.shapes, self.measured)
+            for i, j in self.adapters.shared(self.layout.names, apart):
                 layers[i], layers[j] = layers[i][:rank], layers[j][:, :rank]
         return layers

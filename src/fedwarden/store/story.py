@@ -355,7 +355,8 @@ class Story:
         words = {client: f"in {k} of {rounds}" for client, k in self.left_out.items()}
         also = [f"The aggregator left out clients that were not flagged: {_grouped(words)}."] if words else []
         if not self.judged and not of:
-            return [*told, "No watch was set, so no client was judged.", *also]
+            why = "No watch was set" if np.isfinite(self.series.examples).any() else "No reply could be used"
+            return [*told, f"{why}, so no client was judged.", *also]
         if not of.keys() & {*OUT}:
             told.append(f"No client was excluded{'' if of or told else ', and none was flagged'}.")
         for k, what in enumerate(w for w in GROUPS if w in of):

@@ -160,11 +160,13 @@ def _spread(part: Sums, index: Index, sq_norms: Sums, measured: bool) -> None:
 
 
 @njit(nogil=True, cache=True)
-def survey(plan: Plan, turn: Index, centre: Sums, shares: Sums, spread: bool, total: Floats, parts: Sums) -> None:
+def survey(
+    plan: Plan, turn: Index, centre: Sums, shares: Sums, spread: bool, scale: np.float32, total: Floats, parts: Sums
+) -> None:
     """The sums of :meth:`Updates.survey`: ``total``, and in ``parts`` squared norms, lengths and distances.
 
-    Without ``spread`` there are no distances. A row that counts in neither sum is not mixed in, so that one which is
-    not finite spoils only its own norm.
+    The sum is added to ``scale`` times what ``total`` holds. Without ``spread`` there are no distances. A row that
+    counts in neither sum is not mixed in, so that one which is not finite spoils only its own norm.
     """
     some = (centre != 0) | (shares != 0)
     used, rest = np.flatnonzero(some), np.flatnonzero(~some)
@@ -176,7 +178,11 @@ def survey(plan: Plan, turn: Index, centre: Sums, shares: Sums, spread: bool, to
     for group, segment, start, m in spans(plan, turn, width):
         base, a, out = plan.base[segment], start - plan.start[segment], total[start : start + m]
         origin, measured = at(base, a, m) if base != 0 else zero[:m], plan.measured[segment]
-        norms[:], out[:], mean[:] = 0, 0, 0
+        norms[:], mean[:] = 0, 0
+        if scale == 0:
+            out[:] = 0
+        else:
+            out *= scale
         for i in range(0, len(c), 4):
             _sums_of_four(mixed[segment], base != 0, origin, i, a, m, s, c, out, mean, norms)
         _spread(parts[group], used, norms, measured)

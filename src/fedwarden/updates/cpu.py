@@ -58,16 +58,19 @@ def together(work: Callable[[], object], most: int) -> None:
                 helper.result()
 
 
-def survey(updates: Rows, centre: Weights, shares: Weights, spread: bool) -> tuple[Norms, Norms, Norms, Tensor]:
-    """Squared norms, lengths and distances, and the weighted sum: see ``Updates.survey``."""
-    total = np.empty(updates.d, np.float32)
-    (sums,) = _fold(updates, "survey", (centre, shares, spread, total), [(3, updates.n)])
-    return sums[0], sums[1], sums[2], torch.from_numpy(total)
+def survey(
+    updates: Rows, centre: Weights, shares: Weights, spread: bool, into: Tensor | None = None, scale: float = 0.0
+) -> tuple[Norms, Norms, Norms, Tensor]:
+    """Squared norms, lengths and distances, and the weighted sum, see ``Updates.survey``, added to scale * into."""
+    total = torch.empty(updates.d, dtype=torch.float32) if into is None else into
+    arguments = (centre, shares, spread, np.float32(0.0 if into is None else scale), total.numpy())
+    (sums,) = _fold(updates, "survey", arguments, [(3, updates.n)])
+    return sums[0], sums[1], sums[2], total
 
 
-def weighted_sum(rows: Rows, weights: Weights) -> Tensor:
-    """sum_i weights_i x_i, with weights that are not 0."""
-    return survey(rows, weights, weights, spread=False)[3]
+def weighted_sum(rows: Rows, weights: Weights, into: Tensor | None = None, scale: float = 1.0) -> Tensor:
+    """sum_i weights_i x_i, with weights that are not 0; added to ``scale`` times ``into``, in its memory, if given."""
+    return survey(rows, weights, weights, False, into, scale)[3]
 
 
 def ranked_mean(updates: Rows, low: int, high: int) -> Tensor:

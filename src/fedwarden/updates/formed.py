@@ -55,6 +55,9 @@ class Mixed(Formed):
         self._factors = torch.as_tensor(self.matrix).to(self.device, self.dtype)
 
     def _only(self, keep: list[int]) -> Updates:
+        used = np.flatnonzero(self.matrix[keep].any(axis=0))
+        if 0 < 2 * len(used) <= self.source.n:  # so that the others are not read
+            return Mixed(self.source.select(used), self.matrix[keep][:, used])
         return Mixed(self.source, self.matrix[keep])
 
     def block(self, segment: Segment, start: int, stop: int) -> Tensor:

@@ -12,7 +12,7 @@ from . import ranks
 from .segments import Rows, give_back
 from .sketch import Hashing
 
-HELD = 16  # memory-mapped rows of which pages may be held at once where single columns are read
+HELD = 1 << 24  # columns of memory-mapped rows of which pages may be held at once where single columns are read
 
 
 def survey(updates: Rows, centre: Weights, shares: Weights, spread: bool) -> tuple[Norms, Norms, Norms, Tensor]:
@@ -34,12 +34,13 @@ def survey(updates: Rows, centre: Weights, shares: Weights, spread: bool) -> tup
     return sums[0], sums[1], sums[2], total
 
 
-def weighted_sum(rows: Rows, weights: Weights) -> Tensor:
-    """sum_i weights_i x_i, with weights that are not 0."""
+def weighted_sum(rows: Rows, weights: Weights, into: Tensor | None = None, scale: float = 1.0) -> Tensor:
+    """sum_i weights_i x_i, with weights that are not 0; added to ``scale`` times ``into``, in its memory, if given."""
     w = torch.as_tensor(weights).to(rows.device, rows.dtype)
-    out = torch.empty(rows.d, dtype=rows.dtype, device=rows.device)
+    out = torch.empty(rows.d, dtype=rows.dtype, device=rows.device) if into is None else into
     for segment, start, stop in rows.pieces():
-        out[start:stop] = w @ rows.block(segment, start, stop)
+        part = w @ rows.block(segment, start, stop)
+        out[start:stop] = part if into is None else part.add_(into[start:stop], alpha=scale)
     return out
 
 
@@ -76,15 +77,22 @@ def sample(updates: Rows, columns: NDArray[np.int64]) -> Tensor:
         first, last = np.searchsorted(columns, [segment.start, segment.stop])
         if first == last:
             continue
-        inside = torch.from_numpy(columns[first:last] - segment.start).to(updates.device)
+        places = columns[first:last] - segment.start
+        inside = torch.from_numpy(places).to(updates.device)
         if segment.stack is not None:
             found.append(segment.stack.index_select(1, inside).to(updates.dtype))
             continue
         picked = torch.empty(updates.n, last - first, dtype=updates.dtype, device=updates.device)
-        for i, (target, row) in enumerate(zip(picked, segment.rows, strict=True), start=1):
-            target.copy_(row.index_select(0, inside))
-            if i % HELD == 0 or i == updates.n:
-                give_back(updates.maps)  # columns apart touch every page
+        size, held = segment.stop - segment.start, 0
+        parts = np.searchsorted(places, range(HELD, size, HELD)).tolist()
+        for target, row in zip(picked, segment.rows, strict=True):
+            for to, some in zip(target.tensor_split(parts), inside.tensor_split(parts), strict=True):
+                to.copy_(row.index_select(0, some))
+                held += min(size, HELD)
+                if held >= HELD:
+                    give_back(updates.maps)  # columns apart touch every page
+                    held = 0
+        give_back(updates.maps)
         found.append(picked)
     out = torch.cat(found, dim=1)
     return out if updates.base is None else out - updates.base[torch.from_numpy(columns).to(updates.device)]

@@ -39,11 +39,12 @@ class Scaled:
     dtype = torch.float32
 
     def __init__(self, values: Any, scale: Any) -> None:
+        pages: mmap.mmap | None = getattr(values, "_mmap", None)  # of a file with the values
         values, given = torch.as_tensor(values), torch.as_tensor(scale)
         self.shape, rows = tuple(values.shape), (*values.shape, 1)[0]
         self.values: Tensor = values.reshape(-1)
         self.scale: Tensor = given.reshape(-1).to(values.device, torch.float32)
-        self.device, self.first = values.device, 0
+        self.device, self.first, self.pages = values.device, 0, pages
         self.fault: Note | None = None
         if values.dtype != torch.int8:
             self.fault = Note.of("scaled_dtype", dtype=str(values.dtype).removeprefix("torch."))
@@ -184,7 +185,7 @@ class BackEnd(Protocol):
         self, updates: Rows, centre: Weights, shares: Weights, spread: bool, /
     ) -> tuple[Norms, Norms, Norms, Tensor]: ...
 
-    def weighted_sum(self, rows: Rows, weights: Weights, /) -> Tensor: ...
+    def weighted_sum(self, rows: Rows, weights: Weights, into: Tensor | None, scale: float, /) -> Tensor: ...
 
     def ranked_mean(self, updates: Rows, low: int, high: int, /) -> Tensor: ...
 
@@ -269,6 +270,7 @@ def layers(client: Any, maps: dict[int, mmap.mmap]) -> Sequence[Layer]:
     whole = isinstance(client, (*ARRAYS, Scaled)) or (len(client) > 0 and all(np.isscalar(x) for x in client))
     given = [client] if whole else client
     found = [layer if isinstance(layer, Scaled) else tensor(layer, maps) for layer in given]
+    maps |= {id(layer.pages): layer.pages for layer in found if isinstance(layer, Scaled) and layer.pages}
     return [layer if layer.is_contiguous() else flat(layer) for layer in found]
 
 

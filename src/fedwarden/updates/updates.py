@@ -27,7 +27,7 @@ from .gram import central, cosines, sharp
 from .ranks import closer_half, far_off, median
 from .segments import ARRAYS, BackEnd, Plan, Scaled, Segment, pieces, plan, read_segments
 from .sketch import ALL_PAIRS, SIZE, Hashing, coarse_lengths, hashing, nearest_to_median, spread_columns
-from .survey import Survey, correction, counted, mean_of
+from .survey import Sum, Survey, correction, counted, mean_of
 
 BLOCK_BYTES = 4 << 20  # one block of all clients; near the size of a second-level cache
 DEVICE_BYTES = 256 << 20  # the same on a GPU, where a block costs some launches; at most a part of all, for memory
@@ -205,8 +205,9 @@ class Updates:
             origin = nearest_to_median(self.sample(spread_columns(self.measured, PEEK)).numpy(), some)
             norms, lengths, total, found = cpu.survey_and_gram(self, share, origin)
             pairs = found if sharp(found, some) else None
-            return Survey(norms, lengths, np.zeros(self.n), total, centre, share, spread, pairs)
-        return Survey(*self._back_end().survey(self, centre, share, spread), centre, share, spread)
+            return Survey(norms, lengths, np.zeros(self.n), Sum(total), centre, share, spread, pairs)
+        norms, lengths, distances, total = self._back_end().survey(self, centre, share, spread)
+        return Survey(norms, lengths, distances, Sum(total), centre, share, spread)
 
     def knowing(self, survey: Survey) -> Updates:
         """The same rows, carrying a survey of them, so that no later step reads again what it tells.
@@ -328,16 +329,17 @@ class Updates:
 
         Where the rows carry a survey of this very sum, that is the result, and nobody may write to it. Where it is the
         same but for a few rows, only those are read again, unless they are so large that taking them out would cost
-        the digits of the rest.
+        the digits of the rest; the sum of the survey becomes the result, in the same memory, if nobody has seen it.
         """
         w = np.asarray(weights, np.float64)
         if w.shape != (self.n,):
             raise ValueError(f"one weight per client; got {w.shape} for n={self.n}")
-        if self.known is not None and self.known.all_finite and np.array_equal(w, self.known.shares):
-            return self.known.total
-        if self.known is not None and (change := correction(w, self.known)) is not None:
+        known = self.known
+        if known is not None and not known.sum.gone and known.all_finite and np.array_equal(w, known.shares):
+            return known.total
+        if known is not None and (change := correction(w, known)) is not None:
             scale, delta = change
-            return self._sum(delta, self.known.total, scale)
+            return self._sum(delta, known.sum.take(), scale)
         return self._sum(w)
 
     def block(self, segment: Segment, start: int, stop: int) -> Tensor:
@@ -395,12 +397,11 @@ class Updates:
         return self._places and self._places.grouped(width)
 
     def _sum(self, weights: Weights, before: Tensor | None = None, scale: float = 1.0) -> Tensor:
-        """scale * before + sum_i weights_i x_i; rows of weight 0 are never read."""
+        """scale * before + sum_i weights_i x_i, written to ``before``; rows of weight 0 are never read."""
         keep = np.flatnonzero(weights)
         if len(keep):
-            total = self._back_end().weighted_sum(self.select(keep), weights[keep])
-            return total if before is None else total.add_(before, alpha=scale)
-        return torch.zeros(self.d, dtype=self.dtype, device=self.device) if before is None else scale * before
+            return self._back_end().weighted_sum(self.select(keep), weights[keep], before, scale)
+        return torch.zeros(self.d, dtype=self.dtype, device=self.device) if before is None else before.mul_(scale)
 
 
 def shared(array: NDArray[np.float64]) -> NDArray[np.float64]:

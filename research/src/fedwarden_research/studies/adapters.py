@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import product
+from itertools import pairwise, product
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,16 +21,16 @@ from fedwarden.guard.adapters import CUT, Adapters
 from fedwarden.studies.runner import LATE, Cell, Table
 
 from .plan import Asked, Plan, check
-from .tables import columns, confidence, markdown, select, share
+from .tables import columns, confidence, markdown, select, share, write_csv
 
 INPUTS, HIDDEN, CLASSES = 32, 48, 10
 CLIENTS, RANK, WIDEST = 8, 8, 16
 STEPS, BATCH, SAMPLES, TESTS = 30, 32, 400, 2000
-RATE, DENSE_RATE = 0.003, 0.002
+RATE = 0.01
+RATES = (0.001, 0.003, RATE)
 ROUNDS, SEEDS = 15, 20
-PART = 4  # of the seeds: what only stands beside the rest
+PART = 4  # of the seeds: what stands beside the rest
 NAMES = ("first.lora_A", "first.lora_B", "second.lora_A", "second.lora_B")
-EVERYTHING = ((0, 1 << 40),)
 ODD = "0"  # the client that is unlike the others
 
 Arrays = list[NDArray[Any]]
@@ -126,7 +127,7 @@ def forward(x: Tensor, weights: Sequence[Tensor]) -> Tensor:
     return torch.relu(x @ weights[0].mT) @ weights[1].mT
 
 
-def trained(world: World, own: Sequence[Recipe], starts: Sequence[Arrays], seed: int) -> list[Arrays]:
+def trained(world: World, own: Sequence[Recipe], starts: Sequence[Arrays], rate: float, seed: int) -> list[Arrays]:
     """What the clients send after their local steps of Adam; all train at once, in factors padded to one rank.
 
     A row of zeros in A and a column of zeros in B have no gradient, so padding changes nothing. Starts of two arrays
@@ -139,7 +140,7 @@ def trained(world: World, own: Sequence[Recipe], starts: Sequence[Arrays], seed:
     else:
         factors = [torch.stack([_padded(start[k], k % 2 == 1) for start in starts]) for k in range(len(NAMES))]
     begin = [f.clone() for f in factors]
-    usual = [[DENSE_RATE if dense else RATE * r.rates[k % 2] for r in own] for k in range(len(NAMES))]
+    usual = [[rate if dense else rate * r.rates[k % 2] for r in own] for k in range(len(NAMES))]
     rates = [torch.tensor(values)[:, None, None] for values in usual]
     scales = torch.tensor([RANK / rank for rank in ranks])[:, None, None]
     labels = world.y.clone()
@@ -157,11 +158,11 @@ def trained(world: World, own: Sequence[Recipe], starts: Sequence[Arrays], seed:
         loss = F.cross_entropy(outputs.flatten(0, 1), y.flatten(), reduction="sum") / BATCH
         grads = torch.autograd.grad(loss, leaves)
         factors = []
-        for leaf, grad, rate, (mean, square) in zip(leaves, grads, rates, moments, strict=False):
+        for leaf, grad, speed, (mean, square) in zip(leaves, grads, rates, moments, strict=False):
             mean.mul_(0.9).add_(grad, alpha=0.1)
             square.mul_(0.999).addcmul_(grad, grad, value=0.001)
             size = (square / (1 - 0.999**step)).sqrt() + 1e-8
-            factors.append(leaf.detach() - rate * mean / (1 - 0.9**step) / size)
+            factors.append(leaf.detach() - speed * mean / (1 - 0.9**step) / size)
     sent: list[Arrays] = []
     for i, recipe in enumerate(own):
         if dense:
@@ -195,7 +196,7 @@ class Sent:
 
 
 def played(
-    case: str, guard: str, alpha: float | None, seed: int, rounds: int, way: str = EXACT
+    case: str, guard: str, alpha: float | None, seed: int, rounds: int, way: str = EXACT, rate: float = RATE
 ) -> tuple[list[RoundRecord], list[float], list[float]]:
     """The rounds of one federation, its accuracies, and what the return to the rank has cost in each round."""
     world, own, adapters = World(seed, alpha), recipes(case), Adapters()
@@ -208,11 +209,11 @@ def played(
             starts = [adapters.brought(NAMES, model, [r.rank] * 2, str(i)) for i, r in enumerate(own)]
         else:
             starts = [model if way == DENSE else first_rows(model, r.rank) for r in own]
-        sent = trained(world, own, starts, 1000 * seed + t)
+        sent = trained(world, own, starts, rate, 1000 * seed + t)
         here = [i for i in range(CLIENTS) if warden.asks(str(i))]
         letters = [Sent(str(i), sent[i]) for i in here]
         if way == EXACT:
-            folded = adapters.fold(t, letters, NAMES, model, EVERYTHING, {})
+            folded = adapters.fold(t, letters, NAMES, model, ranges(model), {})
             outcome = warden.step(folded.cohort)
             new, metrics = folded.unfold(outcome.update)
             model = [np.asarray(a, np.float32) for a in new]
@@ -230,6 +231,12 @@ def played(
             model = averaged(sent, [r.rank for r in own])
         accuracies.append(world.accuracy(model))
     return records, accuracies, cuts
+
+
+def ranges(model: Arrays) -> list[tuple[int, int]]:
+    """The columns of each array in the flat model: all are judged."""
+    stops = np.cumsum([0, *(a.size for a in model)]).tolist()
+    return list(pairwise(stops))
 
 
 def first_rows(model: Arrays, rank: int) -> Arrays:
@@ -260,18 +267,23 @@ def plan(asked: Asked) -> Plan:
         headline,
         lambda found: page(found, rounds, command),
         run=measure,
+        pictures=pictures,
     )
 
 
 def cells(seeds: int, rounds: int, cases: Sequence[str]) -> list[tuple[Cell, Table]]:
     """All runs."""
-    wanted = [("auto", EXACT, seeds), ("auto, alike", EXACT, -(-seeds // PART))]
-    found = [(case, *rest) for case, rest in product(cases, wanted)]
-    found += [(case, "auto", DENSE, -(-seeds // PART)) for case in cases if case in ATTACKS]
+    few = -(-seeds // PART)
+    honest = [case for case in cases if case not in ATTACKS]
+    found = [(case, "auto", EXACT, RATE, seeds) for case in honest]
+    found += [(case, "auto, alike", EXACT, RATE, few) for case in honest]
+    curve = product([case for case in cases if case in ATTACKS], (EXACT, DENSE), RATES)
+    found += [(case, "auto", way, rate, few) for case, way, rate in curve]
     ways = product([case for case in ("control", MIXED) if case in cases], (EXACT, PADDED))
-    found += [(case, "none", way, -(-seeds // PART)) for case, way in ways]
-    runs = [(case, guard, way, seed) for case, guard, way, many in found for seed in range(many)]
-    tables = [{"case": c, "guard": g, "way": w, "seed": seed, "rounds": rounds} for c, g, w, seed in runs]
+    found += [(case, "none", way, RATE, few) for case, way in ways]
+    runs = [(*rest, seed) for *rest, many in found for seed in range(many)]
+    keys = ("case", "guard", "way", "rate", "seed")
+    tables = [{**dict(zip(keys, run, strict=True)), "rounds": rounds} for run in runs]
     return [({key: value for key, value in table.items() if key != "rounds"}, table) for table in tables]
 
 
@@ -279,7 +291,9 @@ def measure(table: Table) -> dict[str, Any]:
     """One run, and what is kept of it."""
     torch.set_num_threads(1)
     case = table["case"]
-    records, accuracies, cuts = played(case, table["guard"], None, table["seed"], table["rounds"], table["way"])
+    records, accuracies, cuts = played(
+        case, table["guard"], None, table["seed"], table["rounds"], table["way"], table["rate"]
+    )
     odd = {ODD} if case in ATTACKS else set()
     honest = {str(i) for i in range(CLIENTS)} - odd
     out = {c for r in records for c in (*r.excluded, *r.suspended)}
@@ -300,11 +314,13 @@ def headline(results: Results) -> str:
     """In how many runs an honest client was suspended or excluded, and how many attackers were found."""
     runs = [r for guard in ("auto", "auto, alike") for r in select(results, {"guard": guard, "way": EXACT})]
     hit = sum(r["honest_out"] > 0 for r in runs)
-    attacked = [r for case in ATTACKS for r in select(results, {"guard": "auto", "way": EXACT, "case": case})]
-    found = sum(r["found"] is not None for r in attacked)
+    found = []
+    for way in (EXACT, DENSE):
+        attacked = [r for case in ATTACKS for r in select(results, {"guard": "auto", "way": way, "case": case})]
+        found.append(f"{sum(r['found'] is not None for r in attacked)} of {len(attacked)}")
     return (
-        f"An honest client was suspended or excluded in {hit} of {count(len(runs), 'run')}; "
-        f"{found} of {count(len(attacked), 'attacker')} were found."
+        f"An honest client was suspended or excluded in {hit} of {count(len(runs), 'run')} with adapters; {found[0]} "
+        f"attackers were found, with full fine-tuning {found[1]}."
     )
 
 
@@ -324,22 +340,31 @@ def honest(results: Results, rounds: int) -> str:
     return markdown(header, rows)
 
 
-def attacked(results: Results, rounds: int) -> str:
-    """Per attacker, with adapters and with whole weights."""
-    header = columns(
-        f"attacker | trained and sent | runs | found | first in round | rounds flagged, of {rounds} | "
-        "honest client-rounds flagged | accuracy"
-    )
+HEADER = columns(
+    "attacker | trained and sent | rate | runs | found | first in round | rounds flagged | "
+    "honest client-rounds flagged | accuracy"
+)
+
+
+def attacked(results: Results) -> list[list[object]]:
+    """Per attacker and learning rate, with adapters and with whole weights."""
     rows: list[list[object]] = []
-    for case, way in product(ATTACKS, (EXACT, DENSE)):
-        found = select(results, {"case": case, "guard": "auto", "way": way})
+    for case, way, rate in product(ATTACKS, (EXACT, DENSE), RATES):
+        found = select(results, {"case": case, "guard": "auto", "way": way, "rate": rate})
         seen = [r["found"] for r in found if r["found"] is not None]
         first = f"{np.median(seen):.0f}" if seen else "-"
         means = [f"{np.mean([r[k] for r in found]):.1f}" if found else "-" for k in ("flagged", "honest_flagged")]
-        what = "adapters" if way == EXACT else "whole weights"
         accuracy = confidence([r["late_accuracy"] for r in found])
-        rows.append([case, what, len(found), share(len(seen), len(found)), first, *means, accuracy])
-    return markdown(header, rows)
+        what = "adapters" if way == EXACT else "whole weights"
+        rows.append([case, what, f"{rate:g}", len(found), len(seen), first, *means, accuracy])
+    return rows
+
+
+def pictures(results: Results, folder: Path) -> list[Path]:
+    """The attackers as CSV."""
+    return [
+        write_csv(folder / "adapters-rates.csv", (list(HEADER), [[str(x) for x in row] for row in attacked(results)]))
+    ]
 
 
 def combined(results: Results) -> str:
@@ -378,9 +403,10 @@ def page(results: Results, rounds: int, command: str) -> str:
 
 ## Attackers
 
-One of the eight. *Whole weights*: the same task with Adam at {DENSE_RATE:g} on all weights, and the guard as it is.
+One of the eight, at three learning rates. *Whole weights*: the same task with Adam on all weights.
+[The same as CSV](adapters-rates.csv)
 
-{attacked(results, rounds)}
+{markdown(HEADER, attacked(results))}
 
 ## Ways to combine, without a guard
 
