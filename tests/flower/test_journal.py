@@ -11,10 +11,12 @@ import numpy as np
 import pytest
 from flwr.serverapp import strategy as flower
 from flwr.supercore.task_identity import TaskIdentity
+from safetensors import safe_open
 
-from fedwarden import Warden
+from fedwarden import Warden, cli
 from fedwarden.flower import Guarded
 from fedwarden.sim.whatif import decide_again
+from fedwarden.store import checkpoint
 from fedwarden.store.checkpoint import CheckpointError, checkpoint_path
 from fedwarden.store.ledger import Ledger
 from fedwarden.store.round import RoundStory
@@ -132,6 +134,32 @@ def suicide(home):
     Guarded(flower.FedAvg(), home=home).start(grid, model(), 6)
 
 
+def test_a_server_goes_on_from_a_run_that_was_rolled_back(tmp_path, capsys):
+    """The file has the model of the round that it goes on from."""
+    file, args = tmp_path / "model.safetensors", ["--before", str(DRIFTER), "--round", "5"]
+    Guarded(flower.FedAdam(), Warden.preset("auto", secret=7), home=tmp_path).start(LocalGrid(crowd()), model(), 6)
+    capsys.readouterr()
+    assert cli.main(["rollback", "1", *args, "-o", str(file), "--home", str(tmp_path)]) == 0
+    told = capsys.readouterr()
+    assert "run 2 goes on after round 4" in told.out
+    assert "resume=True: it continues run 2" in told.out
+    assert "4 rounds with client 103 in the model stay" in told.err
+    with safe_open(file, "np") as written:
+        sent = {name: written.get_tensor(name) for name in written.keys()}  # noqa: SIM118
+    again = Guarded(flower.FedAdam(), home=tmp_path, resume=True)
+    again.start(LocalGrid(crowd()), model(seed=9), 6)
+    after_four = checkpoint.load(checkpoint_path(tmp_path, 1, 4))["model"]
+    assert list(sent) == sorted(after_four["names"])
+    for name, value in zip(after_four["names"], after_four["arrays"], strict=True):
+        np.testing.assert_array_equal(sent[name], value.numpy())
+    with Ledger(tmp_path) as ledger:
+        assert [(r.id, r.state, r.rounds) for r in ledger.runs()] == [(2, "done", 6), (1, "done", 6)]
+        records = ledger.records(2)
+    assert [str(DRIFTER) in r.client_ids for r in records] == [True] * 4 + [False] * 2
+    assert "is rolled back to its round 4" in str(records[4].notes)
+    assert cli.main(["doctor", "--home", str(tmp_path)]) == 0
+
+
 @pytest.mark.slow
 def test_a_server_killed_with_9_goes_on(tmp_path):
     tests = Path(__file__).resolve().parents[1]
@@ -150,7 +178,7 @@ def test_a_server_killed_with_9_goes_on(tmp_path):
 def test_without_a_sound_checkpoint_a_server_does_not_start_over_what_is_there(tmp_path):
     with pytest.raises(Killed):
         Guarded(flower.FedAvg(), home=tmp_path).start(FragileGrid(crowd(), dies_in=4), model(), 6)
-    for t in (2, 3):
+    for t in (1, 2, 3):
         checkpoint_path(tmp_path, 1, t).write_bytes(b"nonsense")
     with pytest.raises(CheckpointError, match="no checkpoint of run 1 can be used"):
         Guarded(flower.FedAvg(), home=tmp_path, resume=True).start(LocalGrid(crowd()), model(), 6)

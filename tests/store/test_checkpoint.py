@@ -16,7 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import fedwarden.core.remembered as remembered
 import fedwarden.store.checkpoint as module
 from fedwarden.core.remembered import Remembered
-from fedwarden.store.checkpoint import CheckpointError, Rows, load, save
+from fedwarden.store.checkpoint import CheckpointError, Rows, checkpoint_path, forget, lasting, load, save, saved
 
 FLOATS = [0.1, 1 / 3, 5e-324, 1.7976931348623157e308, -0.0, math.pi]
 
@@ -191,3 +191,32 @@ def test_every_checkpoint_has_its_own_rows_whatever_comes_after_it(rounds):
             found = load(Path(place) / f"round-{t}.safetensors")
             assert dict(found["seen"]) == dict(found["again"][0]) == dict(state) == plain
             assert found["seen"].many == state.many
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.integers(1, 9), min_size=1, max_size=120))
+def test_going_back_by_k_rounds_loses_at_most_k_more_whatever_rounds_have_a_checkpoint(steps):
+    kept, newest = [], 0
+    for step in steps:
+        newest += step
+        kept = lasting([newest, *kept])
+        for t in range(newest + 1):
+            lost = t - max((mine for mine in kept if mine <= t), default=0)
+            assert lost <= max(newest - t, max(steps) - 1)  # a run with a checkpoint in every round: at most k
+        assert len(kept) <= 2 * math.log2(newest) + 1
+    made = [newest, newest - steps[-1]]
+    assert kept[:2] == made[: len(kept[:2])]  # the last two, whatever came before
+
+
+def test_every_checkpoint_that_is_kept_has_its_rows(tmp_path):
+    """Each server that starts again, here before every fourth round, begins a file of rows."""
+    seen = Remembered()
+    for t in range(1, 41):
+        rows = Rows() if t % 4 == 1 else rows  # noqa: F821
+        seen = seen.updated([str(t % 7)], [[float(t)]])
+        save(checkpoint_path(tmp_path, 1, t), {"t": t, "seen": seen}, "", rows)
+        forget(tmp_path, 1, t)
+        for mine, path in saved(tmp_path, 1).items():
+            assert load(path)["t"] == mine
+    assert list(saved(tmp_path, 1)) == [40, 39, 38, 36, 32, 24, 16]
+    assert len(saved(tmp_path, 1, "rows")) <= 7

@@ -73,7 +73,7 @@ def test_a_run_from_start_to_end(tmp_path):
     run = head(tmp_path)
     assert (run.state, run.rounds, run.summary, run.engine) == ("done", 5, {"accuracy": 0.5}, "test")
     assert run.versions == {**versions(), "engine": "1.0"}
-    assert list(saved(tmp_path, 1)) == [5, 4]  # every second round and the last one; two are kept
+    assert list(saved(tmp_path, 1)) == [5, 4, 2]  # every second round and the last one
     assert (sinks.rounds, sinks.ended) == ([1, 2, 3, 4, 5], ["done"])
     with claim(tmp_path, 1):  # nobody holds it any more
         pass

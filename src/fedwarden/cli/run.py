@@ -120,7 +120,7 @@ def run(
     on_flower = engine is EngineName.FLOWER if chosen is None else chosen.engine == ON_FLOWER
     with naming_plugins(chosen) if chosen else nullcontext():
         report = follow(scenario, home, chosen.id if chosen else None, quiet, on_flower=on_flower)
-    return emit(report) if as_json else _report(report, home, scenario)
+    return emit(report) if as_json else show_report(report, home, scenario)
 
 
 def _read(file: Path, settings: Sequence[str], quiet: bool) -> Scenario:
@@ -293,7 +293,7 @@ def _quality(metrics: Mapping[str, float]) -> str:
     return f"accuracy {percent(metrics.get('accuracy'))}"
 
 
-def _report(report: dict[str, Any], home: Path | None, scenario: Scenario) -> None:
+def show_report(report: dict[str, Any], home: Path | None, scenario: Scenario) -> None:
     """Print a finished run."""
     out.print(f"[bold]run {report['run']}[/]  {safe(report['name'])}  done in {report['seconds']:.1f} s")
     for sentence in report["verdict"]:

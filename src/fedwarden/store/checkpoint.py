@@ -2,7 +2,7 @@
 
 The header holds a SHA-256 of the whole file, taken with zeros in its own place, so that no changed byte goes unnoticed.
 What is remembered of clients is beside it in a file of rows, to which each checkpoint adds those that have changed. The
-last two checkpoints of a run are kept: where the newer one is damaged the other continues the run.
+last two checkpoints of a run are kept, so that the other continues it where the newer is damaged, and some older ones.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from io import BytesIO
-from itertools import chain
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -33,7 +33,6 @@ Place = tuple[str, int, str]
 TENSOR, ROWS, TREE = "__tensor__", "__rows__", "tree"
 SUM = "sha256:"
 BLANK = "0" * 64
-KEPT = 2  # checkpoints of a run
 CHUNK = 1 << 22
 DRAFT = "*.draft"
 LARGE = 1 << 24  # bytes of rows before old ones are dropped from their file, once these are three quarters of it
@@ -57,12 +56,32 @@ def saved(folder: Path, run: int, kind: str = "safetensors") -> dict[int, Path]:
     return dict(sorted(found.items(), reverse=True))
 
 
+def lasting(rounds: Sequence[int]) -> list[int]:
+    """The checkpoints that stay, of those of these rounds, newest first; the start of the run counts as round 0.
+
+    One goes where the next older one is no further from the next newer one than that is from the newest. Then going
+    back by k rounds loses at most k more, and the way back doubles within two checkpoints: at most 2 log2 T + 1 stay.
+
+    >>> kept = []
+    >>> for t in range(1, 101):
+    ...     kept = lasting([t, *kept])
+    >>> kept
+    [100, 99, 98, 96, 92, 88, 80, 64, 32]
+    """
+    kept = [*rounds[:1]]
+    for here, older in pairwise([*rounds[1:], 0]):
+        if kept[-1] - older > rounds[0] - kept[-1]:
+            kept.append(here)
+    return kept
+
+
 def forget(folder: Path, run: int, round: int) -> None:
-    """Remove all but the last checkpoints up to a round that is committed, and the rows that only those have."""
+    """Remove checkpoints up to a round that is committed, but for the lasting ones, and rows that none of those has."""
     done = {t: path for t, path in saved(folder, run).items() if t <= round}
-    oldest = min([*done][:KEPT], default=round)
-    rows = [path for t, path in saved(folder, run, "rows").items() if t <= oldest]
-    for path in [*done.values()][KEPT:] + rows[1:]:
+    kept, rows = lasting([*done]), saved(folder, run, "rows")
+    held = {max((t for t in rows if t <= mine), default=0) for mine in kept or [round]}
+    gone = [t for t in rows if t <= max(kept, default=round) and t not in held]
+    for path in [*(done[t] for t in done.keys() - kept), *(rows[t] for t in gone)]:
         path.unlink(missing_ok=True)
 
 

@@ -128,12 +128,17 @@ def clients_seen(ledger: Ledger, run: int) -> frozenset[str]:
 
 def say(ledger: Ledger, run: int, kind: Kind, client: str, by: str, reason: str) -> Said:
     """Record something that the operator says; the run's next round obeys it."""
-    client, by, reason = (cells.utf8(text) for text in (client, by, reason))
     with ledger.transaction():
-        (last,) = ledger.db.execute("SELECT COALESCE(MAX(number), 0) FROM word WHERE run = ?", (run,)).fetchone()
-        said = Said(last + 1, kind, client, by, reason, time.time())
-        row = (run, said.number, kind, client, by, reason, said.said_at, None)
-        ledger.db.execute("INSERT INTO word VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
+        return put(ledger, run, kind, client, by, reason)
+
+
+def put(ledger: Ledger, run: int, kind: Kind, client: str, by: str, reason: str) -> Said:
+    """The same within a transaction."""
+    client, by, reason = (cells.utf8(text) for text in (client, by, reason))
+    (last,) = ledger.db.execute("SELECT COALESCE(MAX(number), 0) FROM word WHERE run = ?", (run,)).fetchone()
+    said = Said(last + 1, kind, client, by, reason, time.time())
+    row = (run, said.number, kind, client, by, reason, said.said_at, None)
+    ledger.db.execute("INSERT INTO word VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
     return said
 
 
