@@ -11,13 +11,14 @@ from fedwarden.sim.scenario import load_scenario
 from fedwarden_research.studies.backdoors import (
     ATTACKS,
     DEFENCES,
+    HELD,
+    SHARES,
     SOURCES,
     accuracy_table,
     cells,
     excluded_table,
     headline,
     page,
-    shares,
     success_table,
 )
 
@@ -43,13 +44,17 @@ def made(success, accuracy=0.9, caught=0, wronged=0):
 def test_every_cell_is_a_scenario_and_there_is_one_without_attack_per_defence(data):
     wanted = cells(range(2), data, 30)
     divisions = 1 if data.startswith("writers") else 2
-    cases = 1 + sum(len(shares(attack)) for attack in ATTACKS if attack != "none")
+    cases = 1 + len(SHARES) * (len(ATTACKS) - 1)
     assert len(wanted) == 2 * divisions * cases * len(DEFENCES)
     assert len({str(cell) for cell, _ in wanted}) == len(wanted)
     assert Counter(c["share"] for c, _ in wanted)[0.0] == 2 * divisions * len(DEFENCES)
     for cell, table in wanted[:: len(DEFENCES) - 1]:
         scenario = load_scenario(table)
-        assert scenario.data.reserve == 100 * (cell["defence"] == "auto with probe")
+        held = HELD.get(cell["defence"], {})
+        assert (scenario.data.reserve, scenario.data.reserve_labels) == (
+            held.get("reserve", 0),
+            held.get("reserve_labels", True),
+        )
         assert len({frozenset(a.clients) for a in scenario.attacks}) <= 1  # one group carries out all parts
 
 
@@ -61,20 +66,20 @@ def test_an_unknown_name_is_told_with_the_nearest():
 
 
 def test_held_and_not_held():
-    assert "in 4 of 4 cases." in headline(made(0.2, 0.891), "writers")
-    assert "in 0 of 4 cases." in headline(made(0.21), "writers")
+    assert "in 6 of 6 cases." in headline(made(0.2, 0.891), "writers")
+    assert "in 0 of 6 cases." in headline(made(0.21), "writers")
     slow = headline(made(0.0, 0.88), "writers")
-    assert "in 0 of 4 cases." in slow
-    assert "- real writers, DBA, 25 %: success 0.00, accuracy 2.0 points below that of FedAvg without attack" in slow
+    assert "in 0 of 6 cases." in slow
+    assert "  - real writers, DBA, 25 %: success 0.00, accuracy 2.0 points below that of FedAvg without attack" in slow
 
 
 def test_tables_by_hand():
     found = made(0.25, caught=2, wronged=1)
     assert success_table(found, "writers", "real writers").splitlines() == [
-        "| defence | backdoor, 10 % | backdoor, 25 % | DBA, 10 % | DBA, 25 % |",
-        "| --- | --- | --- | --- | --- |",
-        "| FedAvg | 100.0 ± 0.0 | 100.0 ± 0.0 | 100.0 ± 0.0 | 100.0 ± 0.0 |",
-        "| auto | 25.0 ± 0.0 | 25.0 ± 0.0 | 25.0 ± 0.0 | 25.0 ± 0.0 |",
+        "| defence | backdoor, 10 % | backdoor, 25 % | backdoor, 40 % | DBA, 10 % | DBA, 25 % | DBA, 40 % |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
+        "| FedAvg |" + " 100.0 ± 0.0 |" * 6,
+        "| auto |" + " 25.0 ± 0.0 |" * 6,
     ]
     assert accuracy_table(found, "writers", "real writers").splitlines()[0].startswith("| defence | no attack |")
     rows = excluded_table(found, "writers").splitlines()[2:]

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -27,6 +25,7 @@ SMALL = math.log(2.0)  # a taught trigger is less than half as large as the medi
 LEVEL = 0.05  # and an outlier among all classes at this level
 LEAST = 0.7  # of the images that a trigger turns into its class; the size of one that works less often says nothing
 AGAIN = 3  # searches in a round at most, as one trigger may hide another
+MOST = 12  # triggers that are kept, the latest: each one makes a round a little longer
 CLASSES = 100  # at most: the search runs as many models at once
 
 
@@ -80,10 +79,6 @@ class Removed:
         )
 
 
-Known = Mapping[int, Triggers]
-"""The last trigger that was found of each class."""
-
-
 @dataclass(frozen=True, eq=False)
 class Cleaner:
     """Looks for triggers in a new model every few rounds, and unlearns all that were found in every round."""
@@ -101,19 +96,20 @@ class Cleaner:
         assert isinstance(server.probe, Tensor)
         return cls(server.model, Layout.of(server.model), at_home(server.probe[:IMAGES], server.model))
 
-    def clean(self, params: Tensor, known: Known, round: int) -> tuple[Tensor, Known, list[Removed]]:
-        """The model without the known triggers and those that are found in it."""
+    def clean(
+        self, params: Tensor, known: Triggers | None, round: int
+    ) -> tuple[Tensor, Triggers | None, list[Removed]]:
+        """The model without the known triggers and those that are found in it, all triggers, and what was found."""
         state, removed = self.layout.unflatten(params), list[Removed]()
         with evaluating(self.model):
             if known:
-                state = unlearn(self.model, state, self.images, joined(known))
+                state = unlearn(self.model, state, self.images, known)
             if round % EVERY == 0:
-                state, removed, fresh = self._search(state, round)
-                known = {**known, **fresh}
+                state, known, removed = self._search(state, known, round)
         return (self.layout.flatten(state) if known else params), known, removed
 
-    def _search(self, state: State, round: int) -> tuple[State, list[Removed], Known]:
-        removed, known, rng = list[Removed](), dict[int, Triggers](), torch_rng(0, "triggers", round)
+    def _search(self, state: State, known: Triggers | None, round: int) -> tuple[State, Triggers | None, list[Removed]]:
+        removed, rng = list[Removed](), torch_rng(0, "triggers", round)
 
         def call(images: Tensor) -> Tensor:
             outputs: Tensor = functional_call(self.model, state, (images,))
@@ -128,32 +124,11 @@ class Cleaner:
             some, usual = triggers[where], float(triggers.sizes.quantile(0.5))
             state = unlearn(self.model, state, self.images, some)
             columns = (some.labels, some.sizes, some.rates, turned(call, self.images, some))
-            for i, (label, size, before, after) in enumerate(zip(*(c.tolist() for c in columns), strict=True)):
+            for label, size, before, after in zip(*(column.tolist() for column in columns), strict=True):
                 removed.append(Removed(label, size, usual, before, after))
-                known[label] = some[torch.tensor([i], device=where.device)]
-        return state, removed, known
+            known = some if known is None else known.followed(some)[-MOST:]
+        return state, known, removed
 
-    def gains(self, cohort: Cohort, known: Known) -> Scores:
+    def gains(self, cohort: Cohort, known: Triggers) -> Scores:
         """How much each client's update strengthens the known triggers, in nats."""
-        return strengthened(self.model, cohort, self.images[:FEW], joined(known))
-
-
-def joined(known: Known) -> Triggers:
-    """The known triggers as one value."""
-    every = [known[label] for label in sorted(known)]
-    return Triggers(
-        torch.cat([t.masks for t in every]),
-        torch.cat([t.patterns for t in every]),
-        torch.cat([t.rates for t in every]),
-        torch.cat([t.labels for t in every]),
-    )
-
-
-def packed(known: Known) -> dict[str, dict[str, Tensor]]:
-    """The known triggers as a checkpoint keeps them."""
-    return {str(k): {"mask": t.masks, "pattern": t.patterns, "rate": t.rates} for k, t in known.items()}
-
-
-def unpacked(state: Mapping[str, Mapping[str, Any]]) -> Known:
-    """What :func:`packed` made."""
-    return {int(k): Triggers(t["mask"], t["pattern"], t["rate"], torch.tensor([int(k)])) for k, t in state.items()}
+        return strengthened(self.model, cohort, self.images[:FEW], known)

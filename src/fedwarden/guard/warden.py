@@ -20,10 +20,11 @@ from ..core.reported import TRIGGER, joined
 from ..core.types import NO_WORD, Aggregate, Cohort, Outcome, Rejection, RoundRecord, Server, State, Word
 from ..core.words import listed
 from ..models.trial import Trial, examine
+from ..models.triggers import Triggers
 from ..store.series import Series
 from ..store.story import Story
 from .admission import Reply, admit
-from .backdoors import Cleaner, Known, packed, unpacked
+from .backdoors import Cleaner
 from .decide import Decision, decide
 from .judge import Combine, Guard, Memory, Watch
 from .jury import FEWEST, Hearings, Pair
@@ -110,7 +111,7 @@ class Warden:
         self.memory: Memory = self.guard.blank()
         self.carried: State = self.aggregator.init()
         self.shift = torch.zeros(0)
-        self.triggers: Known = {}
+        self.triggers: Triggers | None = None
 
     @classmethod
     def preset(cls, name: str, **options: object) -> Warden:
@@ -316,7 +317,7 @@ class Warden:
             "paired": {**asdict(m.hearings.pair), "shift": self.shift} if m.hearings.pair else {},
             "held": dict(m.hearings.held),
             "population": asdict(m.population),
-            "triggers": packed(self.triggers),
+            "triggers": vars(self.triggers) if self.triggers else {},
             "secret": self.guard.secret,
         }
 
@@ -351,7 +352,8 @@ class Warden:
             Population(**state["population"]),
         )
         self.keep_secret(state["secret"])
-        self.carried, self.triggers = state["aggregator"], unpacked(state.get("triggers", {}))
+        triggers = state.get("triggers")
+        self.carried, self.triggers = state["aggregator"], Triggers(**triggers) if triggers else None
 
     def __repr__(self) -> str:
         names = ", ".join(w.name for w in self.watches)

@@ -21,24 +21,20 @@ from .plan import Asked, Plan, check, scenario
 from .tables import Results, confidence, markdown, select
 
 ROUNDS, SEEDS = 30, 5
-SHARES = (0.1, 0.25)
-CURVE = (0.1, 0.15, 0.25, 0.4)  # shares of attackers that have the patch in the centre
+SHARES = (0.1, 0.25, 0.4)  # of attackers
 BAR = 0.2  # a backdoor that works more often got through
 NONE, PLAIN, GUARD = "none", "FedAvg", "auto"
 CENTRE = "in the centre"
 
-WITHOUT = {"preset": "auto", "options": {"lone": 1.0}}
-BEHIND = {
-    "FLAME": "flame", "AlignIns": "alignins", "FoundationFL": "foundationfl", "RFA": "geometric_median",
-    "norm clipping": "norm_clipping",
-}  # fmt: skip
+NOISE, UNLABELLED = "auto with noise", "auto with 200 unlabelled"
 DEFENCES: Mapping[str, Mapping[str, Any]] = {
     PLAIN: {"preset": "none"},
-    GUARD: {"preset": "auto"},
-    PROBED: {"preset": "auto"},
-    "auto without alone": WITHOUT,
-    **{f"{label} behind it": {**WITHOUT, "aggregator": name} for label, name in BEHIND.items()},
-    **{label: {"preset": "none", "aggregator": name} for label, name in BEHIND.items()},
+    **{key: {"preset": "auto"} for key in (GUARD, NOISE, UNLABELLED, PROBED)},
+}
+HELD: Mapping[str, Mapping[str, Any]] = {  # by the server
+    NOISE: {"probe": 200, "probe_from": "noise"},
+    UNLABELLED: {"reserve": 200, "probe": 200, "reserve_labels": False},
+    PROBED: {"reserve": RESERVE, "probe": RESERVE},
 }
 ATTACKS: Mapping[str, tuple[Mapping[str, Any], ...]] = {
     NONE: (),
@@ -98,23 +94,17 @@ def cells(
     check("defence", defences, list(DEFENCES))
     check("attack", attacks, list(ATTACKS))
     found: list[tuple[Cell, Table]] = []
-    cases = [(a, s) for a in ATTACKS if a != NONE and (not attacks or a in attacks) for s in shares(a)]
+    cases = [(a, s) for a in ATTACKS if a != NONE and (not attacks or a in attacks) for s in SHARES]
     for seed, split, (attack, share), defence in product(
         seeds, splits(data), [(NONE, 0.0), *cases], [d for d in DEFENCES if not defences or d in defences]
     ):
         who = attackers(seed, split.clients, share)
         cell = {"split": split.name, "attack": attack, "share": share, "defence": defence, "seed": seed}
-        probed = {"reserve": RESERVE, "probe": RESERVE} if defence == PROBED else {}
-        own = {"clients": split.clients, "partition": split.partition, **probed}
+        own = {"clients": split.clients, "partition": split.partition, **HELD.get(defence, {})}
         forged = [{**part, "clients": who} for part in ATTACKS[attack]]
         table = scenario(SOURCES[data], seed, rounds, DEFENCES[defence], own, forged)
         found.append((cell, table))
     return found
-
-
-def shares(attack: str) -> tuple[float, ...]:
-    """The shares of attackers; where the patch lies in the centre they make a curve."""
-    return CURVE if attack == CENTRE else SHARES
 
 
 def attackers(seed: int, n: int, share: float) -> list[int]:
@@ -130,15 +120,21 @@ def attackers(seed: int, n: int, share: float) -> list[int]:
 def places(results: Results, data: str) -> list[tuple[str, str, float]]:
     """The divisions, attacks and shares that have been run, in order."""
     present = {(r["cell"]["split"], r["cell"]["attack"], r["cell"]["share"]) for r in results}
-    every = product((s.name for s in splits(data)), ATTACKS, (0.0, *CURVE))
+    every = product((s.name for s in splits(data)), ATTACKS, (0.0, *SHARES))
     return [place for place in every if place in present]
 
 
 def headline(results: Results, data: str) -> str:
-    """In how many cases the guard holds, and where it does not: success at most .2, accuracy within a point."""
-    lines, held, cases = [], 0, 0
+    """In how many cases each guard holds, and where it does not: success at most .2, accuracy within a point."""
+    found = [line for defence in list(DEFENCES)[1:] for line in held(results, data, defence)]
+    return "\n".join(found) or f"`{GUARD}` was not run."
+
+
+def held(results: Results, data: str, defence: str) -> list[str]:
+    """For one guard: a line on the number of cases in which it holds, and one for each in which it does not."""
+    lines, good, cases = [], 0, 0
     for split, attack, share in places(results, data):
-        found = _of(results, split, attack, share, GUARD)
+        found = _of(results, split, attack, share, defence)
         clean = [r["late_accuracy"] for r in _of(results, split, NONE, 0.0, PLAIN)]
         if attack == NONE or not found or not clean:
             continue
@@ -146,19 +142,19 @@ def headline(results: Results, data: str) -> str:
         success = float(np.mean([r["attack_success"] for r in found]))
         cost = float(np.mean(clean) - np.mean([r["late_accuracy"] for r in found]))
         if success <= BAR and cost <= POINT:
-            held += 1
+            good += 1
         else:
             lines.append(
-                f"- {split}, {_case(attack, share)}: success {success:.2f}, accuracy {100 * cost:.1f} points below "
-                "that of FedAvg without attack"
+                f"  - {split}, {_case(attack, share)}: success {success:.2f}, accuracy {100 * cost:.1f} points below that "
+                "of FedAvg without attack"
             )
     if not cases:
-        return f"`{GUARD}` was not run."
+        return []
     head = (
-        f"With `{GUARD}` the success is at most {BAR:g}, and the clean accuracy within a point of FedAvg's without "
-        f"attack, in {held} of {count(cases, 'case')}."
+        f"- With `{defence}` the success is at most {BAR:g}, and the clean accuracy within a point of FedAvg's "
+        f"without attack, in {good} of {count(cases, 'case')}."
     )
-    return "\n".join([head, *(["", "Where it does not:", "", *lines] if lines else [])])
+    return [head, *lines]
 
 
 def success_table(results: Results, data: str, split: str) -> str:
@@ -174,7 +170,7 @@ def accuracy_table(results: Results, data: str, split: str) -> str:
 def excluded_table(results: Results, data: str) -> str:
     """Per case: the attackers that the guard excluded, and the runs in which it excluded somebody else."""
     rows = []
-    for (split, attack, share), defence in product(places(results, data), (GUARD, PROBED, "auto without alone")):
+    for (split, attack, share), defence in product(places(results, data), list(DEFENCES)[1:]):
         if found := _of(results, split, attack, share, defence):
             all_of = sum(r["attackers"] for r in found)
             wronged = sum(r["wronged"] > 0 for r in found)
@@ -206,16 +202,15 @@ def page(results: Results, data: str, rounds: int, command: str) -> str:
 {command}
 ```
 
-- {count(rounds, "round")}; model `{model}`. The server has no samples, but {RESERVE} labelled ones with `{PROBED}`; no
-  defence is told how many attack.
+- {count(rounds, "round")}; model `{model}`. With `{GUARD}` the server has nothing, with `{NOISE}` noise of the images'
+  mean and deviation, with `{UNLABELLED}` 200 images without labels, and with `{PROBED}` {RESERVE} with labels. No
+  defence knows how many attack.
 - *backdoor*: a bright patch of 3 x 3 pixels in a corner of half of an attacker's images, which get the label of the
   target class. *DBA*: a trigger of four bars that the attackers share out. *Neurotoxin*: the backdoor, without the
   weights that the model moved most. *In the centre*: the patch lies where other clients have ink.
 - *Success* is the share of test images of other classes that the trigger turns into the target class after the last
   round; *accuracy* is on clean test images, over the last {LATE} rounds. Both are in percent, with 95 % intervals over
   seeds.
-- *auto without alone* is the guard without its watches of lone weights; *behind it* means that the rule combines
-  the updates which that guard lets through.
 
 {tables}"""
 
