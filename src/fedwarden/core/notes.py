@@ -113,7 +113,7 @@ MASKING = (
 )
 DOUBTS: Mapping[str, Literal["skipped", "on trial"]] = {"left_out": "skipped", "on_trial": "on trial"}
 """What a client in doubt is in a round, by the kind of its note."""
-DETAILS = ("layer", "teaches", "unlearns")  # of a doubt: what differs in one round
+DETAILS = ("layer", "teaches", "unlearns", "picture")  # what differs in one round
 CARRIED = "a checkpoint carries numbers, texts, arrays, and lists and dicts of them, and no other objects"
 KEPT = "the model is kept"
 GROUPS_PROVE = "no likely coalition of others explains how often its groups were left out"

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import math
+import struct
+import zlib
 from dataclasses import dataclass
 
 import torch
@@ -59,13 +62,17 @@ def suits(server: Server) -> bool:
 
 @dataclass(frozen=True)
 class Removed:
-    """A trigger that was found and unlearned: its class, its size and the median one, how often it worked and works."""
+    """A trigger that was found and unlearned: its class, its size and the median one, how often it worked and works.
+
+    ``picture`` shows it as the address of an image, black where it has no pixel.
+    """
 
     label: int
     size: float
     usual: float
     before: float
     after: float
+    picture: str = ""
 
     @property
     def note(self) -> Note:
@@ -76,7 +83,30 @@ class Removed:
             usual=round(self.usual, 1),
             before=round(self.before, 3),
             after=round(self.after, 3),
+            picture=self.picture,
         )
+
+
+def picture(image: Tensor) -> str:
+    """An image (c, h, w) of one or three channels as the address of a PNG; empty for other channels.
+
+    >>> picture(torch.zeros(1, 2, 2))[:22], picture(torch.zeros(2, 2, 2))
+    ('data:image/png;base64,', '')
+    """
+    channels, height, width = image.shape
+    if channels not in (1, 3):
+        return ""
+    shade = (
+        (image / image.abs().amax().clamp(min=1e-9)).clamp(0, 1).mul(255).byte().permute(1, 2, 0).reshape(height, -1)
+    )
+    lines = b"".join(b"\0" + bytes(row) for row in shade.tolist())
+
+    def chunk(kind: bytes, body: bytes) -> bytes:
+        return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
+
+    head = struct.pack(">IIBBBBB", width, height, 8, 2 if channels == 3 else 0, 0, 0, 0)
+    png = b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(lines)) + chunk(b"IEND", b"")
+    return f"data:image/png;base64,{base64.b64encode(png).decode()}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,7 +155,8 @@ class Cleaner:
             state = unlearn(self.model, state, self.images, some)
             columns = (some.labels, some.sizes, some.rates, turned(call, self.images, some))
             for label, size, before, after in zip(*(column.tolist() for column in columns), strict=True):
-                removed.append(Removed(label, size, usual, before, after))
+                shown = some[some.labels == label]
+                removed.append(Removed(label, size, usual, before, after, picture(shown.masks[0] * shown.patterns[0])))
             known = some if known is None else known.followed(some)[-MOST:]
         return state, known, removed
 

@@ -155,7 +155,7 @@ def tables(record: RunRecord) -> Iterator[Table]:
         rows = [[client, rounds_of(rounds), str(reason)] for (client, reason), rounds in grouped.items()]
         yield Table("Rejected replies", ["client", "when", "why"], rows)
     if notes := story.warnings():
-        rows = [[rounds_of(rounds), str(note)] for note, rounds in notes.items()]
+        rows = [[rounds_of(rounds), illustrated(note)] for note, rounds in notes.items()]
         yield Table("Warnings", ["when", "warning"], rows)
     if record.observations:
         head = ["auditor", "round", "source", "metric", "layer", "measured", "expected", "p"]
@@ -164,6 +164,15 @@ def tables(record: RunRecord) -> Iterator[Table]:
             for who, seen in record.observations.items() for o in seen if o.alarm
         ]  # fmt: skip
         yield Table("Alarms of the audit", head, rows)
+
+
+def illustrated(note: Note) -> str:
+    """A note as a sentence, with its picture if it has one."""
+    address = note.values.get("picture")
+    if not isinstance(address, str) or not re.fullmatch(r"data:image/png;base64,[A-Za-z0-9+/=]+", address):
+        return str(note)
+    image = Markup('<img src="{}" alt="the mark" style="width: 7em; image-rendering: pixelated">').format(address)
+    return Markup("{}<br>{}").format(str(note), image)
 
 
 def takes_part(story: Story) -> dict[str, list[str]]:

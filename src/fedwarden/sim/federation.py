@@ -145,7 +145,7 @@ class Federation:
         self.output, self.layers = output_layer(layout.shapes), first_columns(layout.names, layout.shapes)
         self.low_rank = LowRank.of(scenario, layout, self.measured)
         if self.low_rank is None:  # the coordinates of adapters are no weights of a model that a server could run
-            self.warden.equip(self._server())
+            self.warden.equip(self.server())
         self.truth = scenario.truth()
         asked = Asked(_goals(scenario, self.world), _kinds(scenario, self.world), scenario.recalls)
         self.evaluation = Evaluation(self.task, self.world, asked, scenario.seed, self.device)
@@ -164,7 +164,7 @@ class Federation:
                 raise ConfigError("products of adapters are compared within a round, and a buffer is none")
         self.round = 0
 
-    def _server(self) -> Server:
+    def server(self) -> Server:
         """The server: training on all of the reserve, and a probe of its first samples or of others."""
         rows, world, device = self.world.reserve, self.world, self.device
         blank = torch.zeros(1, *world.data.shape, dtype=world.x.dtype, device=device)
@@ -261,7 +261,7 @@ class Federation:
         self.round = t
         for client, observer in self.observers.items():
             observer(self._sight(t, client, chosen, models))
-        record, (metrics, own) = outcome.record, self._evaluate(word)
+        record, (metrics, own) = outcome.record, self.evaluate(word)
         detected = round_detection(record, self.truth) if self.scenario.attacks else {}
         metrics = {**record.metrics, **lost, **metrics, **worst_accuracy(own, record.excluded), **detected}
         return replace(record, notes=(*record.notes, *notes), metrics=metrics, reported=joined(record.reported, own))
@@ -355,7 +355,7 @@ class Federation:
         picks = numpy_rng(self.scenario.seed, "participation", t).permutation(len(asked))[:take]
         return [asked[i] for i in sorted(picks)]
 
-    def _evaluate(self, word: Word) -> tuple[dict[str, float], Reported]:
+    def evaluate(self, word: Word) -> tuple[dict[str, float], Reported]:
         """How good the global model is; clients that are no longer asked hold back nothing."""
         self.model.load_state_dict(self.engine.layout.unflatten(self.params))
         held = {c: r for c, r in self.world.held_in(self.round).items() if len(r) and self.warden.asks(c, word)}

@@ -145,8 +145,8 @@ def held(results: Results, data: str, defence: str) -> list[str]:
             good += 1
         else:
             lines.append(
-                f"  - {split}, {_case(attack, share)}: success {success:.2f}, accuracy {100 * cost:.1f} points below that "
-                "of FedAvg without attack"
+                f"  - {split}, {_case(attack, share)}: success {success:.2f}, accuracy {100 * cost:.1f} points below "
+                "that of FedAvg without attack"
             )
     if not cases:
         return []

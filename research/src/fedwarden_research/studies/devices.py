@@ -135,13 +135,13 @@ class Devices(Federation):
     def __init__(self, table: Table) -> None:
         super().__init__(load_scenario(table["scenario"]))
         self.fresh = bool(table["fresh"])
-        self.evaluate = Sparse(self.evaluation, self.scenario.rounds)
+        self.sparse = Sparse(self.evaluation, self.scenario.rounds)
         if self.fresh:
             self.warden.admission = replace(self.warden.admission, known=None)
 
-    def _evaluate(self, word: object) -> tuple[dict[str, float], Reported]:
+    def evaluate(self, word: object) -> tuple[dict[str, float], Reported]:
         self.model.load_state_dict(self.engine.layout.unflatten(self.params))
-        return self.evaluate(self.model, {}, self._lent)
+        return self.sparse(self.model, {}, self._lent)
 
     def _cohort(self, t: int, chosen: Sequence[str], models: Tensor, told: Reported) -> Cohort:
         cohort = super()._cohort(t, chosen, models, told)
