@@ -37,7 +37,7 @@ def test_code_and_pages_stay_within_their_ceilings():
     results = DOCS / "results"
     found = {
         "lines of the package": lines("src/fedwarden"),
-        "lines of all Python": 101_650lines(*CODE),
+        "lines of all Python": lines(*CODE),
         "words of the README, outside of code": words(readme),
         "words of a page": max(pages().values()),
         "words of the pages, without results": sum(

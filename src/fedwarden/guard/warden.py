@@ -279,7 +279,7 @@ class Warden:
     def decide(self, cohort: Cohort, rejected: Sequence[Rejection] = (), word: Word = NO_WORD) -> Decision:
         """What becomes of a cohort; the warden remembers it, and combines nothing."""
         if self.cleaner and self.triggers and len(cohort) and cohort.params is not None:
-            gains = self.cleaner.gains(cohort, self.triggers)
+            gains, self.triggers = self.cleaner.gains(cohort, self.triggers)
             gained = {TRIGGER: dict(zip(cohort.client_ids, map(float, gains), strict=True))}
             cohort = replace(cohort, reported=joined(cohort.reported, gained))
         self.memory, decision = self._decided(cohort, rejected, word)

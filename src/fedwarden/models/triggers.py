@@ -13,10 +13,10 @@ from dataclasses import dataclass, fields, replace
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from ..core.stats import Scores
 from ..core.types import Cohort
 from .batched import each_model, evaluating
 
@@ -115,7 +115,7 @@ def turned(model: Callable[[Tensor], Tensor], x: Tensor, triggers: Triggers) -> 
     return rates
 
 
-def strengthened(model: nn.Module, cohort: Cohort, x: Tensor, triggers: Triggers) -> Scores:
+def strengthened(model: nn.Module, cohort: Cohort, x: Tensor, triggers: Triggers) -> NDArray[np.float64]:
     """How much more than the global model each client's model turns images into the class of a trigger, (n,).
 
     g_i = max over triggers of mean_x [log p_i(c | x with it) - log p_i(c | x)],   less that of the global model
@@ -129,7 +129,7 @@ def strengthened(model: nn.Module, cohort: Cohort, x: Tensor, triggers: Triggers
 
     with evaluating(model):
         gains = torch.cat([found for (found,) in each_model(look, model, cohort)])
-    return np.asarray((gains[1:] - gains[0]).amax(dim=1).double().cpu().numpy())
+    return np.asarray((gains[1:] - gains[0]).double().cpu().numpy())
 
 
 def unlearned(weight: Tensor, bias: Tensor, clean: Tensor, stamped: Tensor, wanted: Tensor) -> tuple[Tensor, Tensor]:
