@@ -12,6 +12,8 @@ from flwr.supercore.task_identity import TaskIdentity
 
 from .nodes import SUPERLINK
 
+collect_ignore = ["unequal"]  # files for an app of a test
+
 
 @pytest.fixture(autouse=True)
 def quiet(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
