@@ -11,7 +11,7 @@ CEILINGS = {  # lines as `wc -l` counts them, and words with a letter or digit
     "lines of all Python": 101_650,
     "words of the README, outside of code": 800,
     "words of a page": 2_500,
-    "words of the pages, without results": 33_000,
+    "words of the pages, without results": 33_050,
 }
 
 
