@@ -134,6 +134,19 @@ def test_a_warden_names_the_class_and_shows_which_clients_teach_it(digits, model
     assert torch.equal(rounds[0].update, rounds[1].update)  # what was found goes on after a restart
 
 
+def test_a_client_that_sends_nan_does_not_make_marks_be_forgotten(digits, models):
+    clean, poisoned = (flat(m) for m in models)
+    cleaner = Cleaner.of(fw.Server(model=fresh(), probe=digits[0][1200:1400]))
+    _, known, _ = cleaner.clean(poisoned, None, EVERY)
+    came = cohort(6, clean, poisoned, clean)
+    rows = torch.stack([torch.cat(came.updates.sent(i)) for i in range(10)])
+    rows[9] = torch.nan
+    gains, left = cleaner.gains(fw.Cohort(6, came.client_ids, fw.Updates.of(rows), np.full(10, 100.0), clean), known)
+    assert left is not None
+    assert TARGET in left.labels.tolist()
+    assert np.isfinite(gains).all()
+
+
 def test_what_suits_and_what_does_not(digits):
     x, _ = digits
     images = x[:8]

@@ -179,5 +179,6 @@ class Cleaner:
     def gains(self, cohort: Cohort, known: Triggers) -> tuple[Scores, Triggers | None]:
         """How much each client's update strengthens the known triggers, in nats, and those that a minority teaches."""
         found = strengthened(self.model, cohort, self.images[:FEW], known)
+        found = np.where(np.isfinite(found), found, 0.0)  # a client that sends NaN must not make marks be forgotten
         lasting = torch.from_numpy(by_few(found)).to(known.labels.device)
         return found.max(axis=1), known[lasting] if lasting.any() else None
